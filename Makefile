@@ -1,0 +1,48 @@
+# Thin: each target is a script in tools/. TF=2.15.1 (default) or TF=2.21.0 chooses the TensorFlow
+# and with it the venv.
+
+TF ?= 2.15.1
+export TF
+
+.PHONY: help setup build test smoke check format demo test-sanitizers clean
+
+help:
+	@echo "make demo             set up, build, and train a model on two processes"
+	@echo "make test             set up, build, and run all tests"
+	@echo "make setup            Debian packages and the venv"
+	@echo "make build            Bazel, then install the package into the venv"
+	@echo "make smoke            a quick test on N ranks, for TF=2.21.0"
+	@echo "make check            format, lint, types, layers;   make format cures the first"
+	@echo "make test-sanitizers  C++ tests under TSan, ASan and UBSan"
+	@echo "make clean            remove what was built; the venvs stay"
+	@echo "TF=2.21.0 uses that TensorFlow, in a venv of its own"
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@tools/build.sh
+
+test: build
+	@tools/test.sh
+
+smoke: build
+	@tools/smoke.sh
+
+# The linters live in the main venv, and the sanitizers' tests know no TensorFlow.
+check format test-sanitizers: override TF = 2.15.1
+
+check: setup
+	@tools/check.sh
+
+format: setup
+	@tools/format.sh
+
+demo: build
+	@tools/demo.sh
+
+test-sanitizers: setup
+	@tools/test_sanitizers.sh
+
+clean:
+	@tools/clean.sh

@@ -1,0 +1,1 @@
+"""What every part of the package shares.  Standard library only; no TensorFlow."""

@@ -1,0 +1,260 @@
+"""Starting, ending, and where this process stands: what every framework's module re-exports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from horovod.common import bootstrap, core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.place import place_from_environment
+from horovod.common.process_sets import ProcessSet, check_ranks, global_process_set
+from horovod.common.rendezvous import RendezvousError
+
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "failure",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+_lock = threading.Lock()  # one init() or shutdown() at a time
+_generations_alone = 0  # of a process without a launcher; guarded by _lock
+
+
+def init(
+    comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | None = None
+) -> None:
+    """Joins the job and returns when all its ranks have.
+
+    A second call does nothing while the first one's runtime works; after a failure or `shutdown()`
+    it starts a new generation, which all ranks must do.
+
+    Args:
+      comm: all ranks, as a list; a subset or an MPI communicator is not built yet.
+      process_sets: sets of ranks to use beside the global one, the same on every rank.
+
+    Raises:
+      ValueError: the environment or `process_sets` is wrong; the text names the value.
+      RuntimeError: a launcher that is not understood has started several processes.
+      HorovodInternalError: the ranks did not come together in HOROVOD_START_TIMEOUT_SECONDS, or
+        contradict each other; the text names them.
+    """
+    global _generations_alone
+    with _lock:
+        if is_initialized():
+            if failure() is None:
+                return
+            core.load().hvd_shutdown(0)
+        place = place_from_environment()
+        if comm is not None and check_ranks(comm, "init(comm)") != list(range(place.size)):
+            raise NotImplementedError(
+                f"init: comm={list(comm)} is not all of the {place.size} ranks; that is not built "
+                "yet, use process_sets"
+            )
+        if isinstance(process_sets, str):
+            raise NotImplementedError(f"init: process_sets={process_sets!r} is not built yet")
+        sets = list(process_sets or ())
+        _generations_alone += 1
+        try:
+            bootstrap.start(place, [_ranks_of(item) for item in sets], _generations_alone)
+        except (core.CoreError, RendezvousError) as error:
+            raise HorovodInternalError(f"init: {error}") from error
+        global_process_set.ranks = list(range(place.size))
+        for number, item in enumerate(sets, start=1):
+            item.process_set_id = number
+
+
+def _ranks_of(item: Any) -> list[int]:
+    if isinstance(item, ProcessSet) and item.ranks:
+        return item.ranks
+    raise ValueError(f"init: process_sets holds {item!r}; give hvd.ProcessSet([ranks])")
+
+
+def shutdown() -> None:
+    """Leaves the job in order.  Does nothing before `init()`.
+
+    What the other ranks then call that needs this one is an error there.
+
+    Raises:
+      HorovodInternalError: called from the completion of a collective.
+    """
+    with _lock:
+        try:
+            core.check(core.load().hvd_shutdown(0))
+        except core.CoreError as error:
+            raise HorovodInternalError(f"shutdown: {error}") from error
+
+
+def is_initialized() -> bool:
+    """Returns whether `init()` has succeeded and `shutdown()` was not called since."""
+    return bool(core.load().hvd_is_initialized())
+
+
+def failure() -> str | None:
+    """Returns why the runtime can do no more, such as a lost rank; None if it can."""
+    code, text = core.failure()
+    return None if code == core.OK else text
+
+
+def _ask(name: str) -> int:
+    value = int(getattr(core.load(), f"hvd_{name}")())
+    if value < 0:
+        raise ValueError(f"{name}: Horovod is not initialized; call hvd.init() first")
+    return value
+
+
+def rank() -> int:
+    """Returns this process's number, from 0 to `size() - 1`.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("rank")
+
+
+def size() -> int:
+    """Returns the number of processes of the job.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("size")
+
+
+def local_rank() -> int:
+    """Returns this process's number among those of its host; the GPU to use, for example.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("local_rank")
+
+
+def local_size() -> int:
+    """Returns the number of processes on this host.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("local_size")
+
+
+def cross_rank() -> int:
+    """Returns this host's number among those that have this local rank.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("cross_rank")
+
+
+def cross_size() -> int:
+    """Returns the number of hosts that have this local rank.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _ask("cross_size")
+
+
+def is_homogeneous() -> bool:
+    """Returns whether every host has as many processes.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return bool(_ask("is_homogeneous"))
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Starts a timeline: not built yet.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError(f"start_timeline({file_path!r}): the timeline is not built yet")
+
+
+def stop_timeline() -> None:
+    """Stops a timeline: not built yet.
+
+    Raises:
+      NotImplementedError: always.
+    """
+    raise NotImplementedError("stop_timeline(): the timeline is not built yet")
+
+
+def mpi_threads_supported() -> bool:
+    """Returns whether MPI may be called from several threads: False, MPI is not built yet.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    _ask("rank")
+    return False
+
+
+def mpi_enabled() -> bool:
+    """Returns whether this job runs over MPI."""
+    return False
+
+
+def mpi_built() -> bool:
+    """Returns whether this build can use MPI."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """Returns whether this job runs over the built-in TCP transport, which stands for Gloo."""
+    return True
+
+
+def gloo_built() -> bool:
+    """Returns whether this build has the built-in TCP transport, which stands for Gloo."""
+    return True
+
+
+def nccl_built() -> int:
+    """Returns the version of NCCL that this build can use: 0, none yet."""
+    return 0
+
+
+def ddl_built() -> bool:
+    """Returns whether this build can use IBM's DDL."""
+    return False
+
+
+def ccl_built() -> bool:
+    """Returns whether this build can use oneCCL."""
+    return False
+
+
+def cuda_built() -> bool:
+    """Returns whether this build has CUDA kernels."""
+    return False
+
+
+def rocm_built() -> bool:
+    """Returns whether this build has ROCm kernels."""
+    return False

@@ -1,0 +1,155 @@
+"""The C API of libhorovod_core.so, by ctypes: declarations and the call convention, no logic."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint64,
+    c_void_p,
+)
+from pathlib import Path
+
+__all__ = [
+    "ALLOCATE",
+    "CoreError",
+    "DEADLINE_EXCEEDED",
+    "DONE",
+    "NOT_INITIALIZED",
+    "OK",
+    "PEER_LOST",
+    "Request",
+    "SHUTDOWN",
+    "World",
+    "check",
+    "failure",
+    "library_path",
+    "load",
+]
+
+# hvd_code, as far as Python tells them apart.
+OK = 0
+PEER_LOST = 7
+DEADLINE_EXCEEDED = 8
+SHUTDOWN = 9
+NOT_INITIALIZED = 10
+
+_MOST_TEXT_BYTES = 4096
+
+ALLOCATE = CFUNCTYPE(c_int, c_void_p, POINTER(c_int64), c_int32, POINTER(c_void_p))
+DONE = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class World(Structure):
+    """hvd_world."""
+
+    _fields_ = (
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("local_rank", c_int32),
+        ("local_size", c_int32),
+        ("cross_rank", c_int32),
+        ("cross_size", c_int32),
+        ("homogeneous", c_int32),
+        ("generation", c_uint64),
+        ("nonce", c_char_p),
+        ("secret", POINTER(c_uint8)),
+        ("secret_size", c_size_t),
+        ("hosts", POINTER(c_char_p)),
+        ("endpoints", POINTER(c_char_p)),
+        ("num_process_sets", c_int32),
+        ("set_sizes", POINTER(c_int32)),
+        ("set_ranks", POINTER(c_int32)),
+    )
+
+
+class Request(Structure):
+    """hvd_request."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("process_set", c_int32),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("reduce_op", c_int32),
+        ("prescale", c_double),
+        ("postscale", c_double),
+        ("root", c_int32),
+        ("gradient", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("ndim", c_int32),
+        ("input", c_void_p),
+        ("output", c_void_p),
+        ("allocate", ALLOCATE),
+        ("done", DONE),
+        ("context", c_void_p),
+    )
+
+
+class CoreError(RuntimeError):
+    """A call of the core failed.
+
+    Attributes:
+      code: an hvd_code.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def library_path() -> Path:
+    """Returns where the core lies in the installed package."""
+    return Path(__file__).absolute().parent.with_name("lib") / "libhorovod_core.so"
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """Loads the core at the first call.
+
+    Returns:
+      The library, with argument types declared.
+
+    Raises:
+      ImportError: it is missing or does not load; the text is the loader's.
+    """
+    try:
+        # Global, so that the framework's op library finds the same copy.
+        library = ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise ImportError(f"horovod: cannot load its core: {error}; run: make build") from error
+    library.hvd_last_error.restype = c_char_p
+    library.hvd_listen.argtypes = (c_int, c_char_p, c_size_t)
+    library.hvd_start.argtypes = (POINTER(World),)
+    library.hvd_wait_ready.argtypes = (c_double,)
+    library.hvd_shutdown.argtypes = (c_int,)
+    library.hvd_failure.argtypes = (c_char_p, c_size_t)
+    library.hvd_process_set_size.argtypes = (c_int,)
+    library.hvd_process_set_rank.argtypes = (c_int,)
+    library.hvd_enqueue.argtypes = (POINTER(Request), POINTER(c_uint64))
+    library.hvd_cancel.argtypes = (c_uint64,)
+    library.hvd_cancel.restype = None
+    return library
+
+
+def check(code: int) -> None:
+    """Raises CoreError with the core's text unless `code`, just returned, is OK."""
+    if code != OK:
+        raise CoreError(code, load().hvd_last_error().decode(errors="replace"))
+
+
+def failure() -> tuple[int, str]:
+    """Returns the code and the text of why the runtime can do no more; OK and "" if it can."""
+    text = ctypes.create_string_buffer(_MOST_TEXT_BYTES)
+    code = load().hvd_failure(text, len(text))
+    return code, text.value.decode(errors="replace")

@@ -1,0 +1,61 @@
+"""The environment of each rank: the one place where the launcher's variables are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["rank_environment"]
+
+
+def rank_environment(
+    base: Mapping[str, str],
+    *,
+    rank: int,
+    size: int,
+    hostname: str,
+    rendezvous_address: str,
+    secret: bytes,
+    job_id: str,
+) -> dict[str, str]:
+    """Makes the environment of one rank of a job on one host.
+
+    Args:
+      base: what the rank inherits, the knobs included.
+      rank: in [0, size); also the local rank.
+      size: number of ranks, all on this host.
+      hostname: the host as the user named it.
+      rendezvous_address: "host:port" of the rendezvous server.
+      secret: the job's secret.
+      job_id: hex digits by which the job's processes are found again.
+
+    Returns:
+      A new mapping.
+    """
+    place = {
+        "HOROVOD_RANK": rank,
+        "HOROVOD_SIZE": size,
+        "HOROVOD_LOCAL_RANK": rank,
+        "HOROVOD_LOCAL_SIZE": size,
+        "HOROVOD_CROSS_RANK": 0,
+        "HOROVOD_CROSS_SIZE": 1,
+        # Programs look for these two families before init; HOROVOD_LAUNCHER says that they are
+        # ours, so that nobody takes the job for one of MPI's.
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_SIZE": size,
+        "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": size,
+        "PMI_RANK": rank,
+        "PMI_SIZE": size,
+    }
+    around = base.get("HOROVOD_JOB_ID")  # a job inside a rank of another belongs to both
+    return {
+        # A pipe makes Python hold its output back, and a killed rank would lose its last words.
+        "PYTHONUNBUFFERED": "1",
+        **base,
+        **{name: str(number) for name, number in place.items()},
+        "HOROVOD_HOSTNAME": hostname,
+        "HOROVOD_RENDEZVOUS_ADDR": rendezvous_address,
+        "HOROVOD_SECRET_KEY": secret.hex(),
+        "HOROVOD_LAUNCHER": "horovodrun",
+        "HOROVOD_JOB_ID": f"{around}:{job_id}" if around else job_id,
+    }

@@ -1,0 +1,91 @@
+"""horovodrun: `main` is the command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from horovod.runner.environment import rank_environment
+from horovod.runner.job import Job, JobSpec
+from horovod.runner.options import Options, parse_options
+from horovod.runner.rendezvous_server import RendezvousServer
+
+__all__ = ["main"]
+
+_CANNOT_RUN = 126  # as shells have it
+_NOT_FOUND = 127
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the job that the command line describes.
+
+    Args:
+      argv: the arguments after the program's name; default: sys.argv's.
+
+    Returns:
+      The exit code: 0, the first failing rank's, 128 + signal, 126 or 127 when the command cannot
+      be run or is not found.  A fault in the options raises SystemExit(2).
+    """
+    _fill_standard_descriptors()
+    options = parse_options(sys.argv[1:] if argv is None else argv)
+    if options.check_build:
+        # Imported here: only this flag needs it.
+        from horovod.runner.check_build import describe_build
+
+        print(describe_build())
+        return 0
+    program = options.command[0]
+    if shutil.which(program) is None:
+        if os.path.dirname(program) and os.path.exists(program):
+            print(f"horovodrun: {program}: is not executable", file=sys.stderr)
+            return _CANNOT_RUN
+        print(f"horovodrun: {program}: command not found", file=sys.stderr)
+        return _NOT_FOUND
+    try:
+        return _run(options)
+    except OSError as error:
+        print(f"horovodrun: the job cannot be started: {error}", file=sys.stderr)
+        return _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
+
+
+def _run(options: Options) -> int:
+    secret = os.urandom(32)
+    job_id = os.urandom(16).hex()
+    with RendezvousServer(secret, options.size) as server:
+        environments = [
+            rank_environment(
+                {**os.environ, **options.knobs},
+                rank=rank,
+                size=options.size,
+                hostname=options.hostname,
+                rendezvous_address=server.address,
+                secret=secret,
+                job_id=job_id,
+            )
+            for rank in range(options.size)
+        ]
+        return Job(
+            JobSpec(
+                command=options.command,
+                environments=environments,
+                job_id=job_id,
+                output_dir=options.output_dir,
+                timestamps=options.timestamps,
+                verbose=options.verbose,
+            )
+        ).run()
+
+
+def _fill_standard_descriptors() -> None:
+    """Opens /dev/null for each of 0, 1 and 2 that is closed, before a pipe takes its number."""
+    while True:
+        fd = os.open(os.devnull, os.O_RDWR)
+        if fd > 2:
+            os.close(fd)
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Data-parallel training for TensorFlow: one process per device, gradients combined over all.
+
+    import horovod.tensorflow as hvd
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optimizer)
+
+Importing this loads TensorFlow and the op library, so that graphs that hold the ops can be read.
+"""
+
+from __future__ import annotations
+
+from horovod.common.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
+from horovod.common.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
+from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod.common.util import split_list
+from horovod.tensorflow import (
+    _ops,
+    gradients,  # noqa: F401 - registers them
+    mpi_ops,  # noqa: F401 - programs write hvd.mpi_ops
+)
+from horovod.tensorflow._ops import op_library_path
+from horovod.tensorflow.averaging import handle_average_backwards_compatibility
+from horovod.tensorflow.checks import (
+    check_extension,
+    check_num_rank_power_of_2,
+    gpu_available,
+)
+from horovod.tensorflow.collectives import allgather, allreduce, barrier, broadcast
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.functions import broadcast_global_variables, broadcast_variables
+from horovod.tensorflow.hooks import BroadcastGlobalVariablesHook
+from horovod.tensorflow.optimizer import DistributedOptimizer
+from horovod.tensorflow.rank_ops import (
+    local_rank_op,
+    local_size_op,
+    process_set_included_op,
+    rank_op,
+    size_op,
+)
+from horovod.tensorflow.tape import DistributedGradientTape
+from horovod.tensorflow.variable_refs import refs_to_vars, vars_to_refs
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "BroadcastGlobalVariablesHook",
+    "Compression",
+    "Compressor",
+    "DistributedGradientTape",
+    "DistributedOptimizer",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_global_variables",
+    "broadcast_variables",
+    "ccl_built",
+    "check_extension",
+    "check_num_rank_power_of_2",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "gpu_available",
+    "handle_average_backwards_compatibility",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_rank_op",
+    "local_size",
+    "local_size_op",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "op_library_path",
+    "process_set_included_op",
+    "rank",
+    "rank_op",
+    "refs_to_vars",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "size_op",
+    "split_list",
+    "start_timeline",
+    "stop_timeline",
+    "vars_to_refs",
+]
+
+_NOT_BUILT_YET = frozenset(
+    {
+        "LocalGradientAggregationHelper",
+        "PartialDistributedGradientTape",
+        "SyncBatchNormalization",
+        "allgather_object",
+        "alltoall",
+        "broadcast_",
+        "broadcast_object",
+        "broadcast_object_fn",
+        "grouped_allgather",
+        "grouped_allreduce",
+        "grouped_reducescatter",
+        "join",
+        "reducescatter",
+    }
+)
+
+
+def __getattr__(name: str) -> object:
+    """Says of a name that programs know whether it is wrong or only not built yet."""
+    if name in _NOT_BUILT_YET:
+        raise AttributeError(f"horovod.tensorflow.{name} is not built yet")
+    raise AttributeError(f"module 'horovod.tensorflow' has no attribute {name!r}")
+
+
+_ops.library()

@@ -1,0 +1,73 @@
+"""What TensorFlow's versions do differently, in one place; each entry has a canary test.
+
+Private names of TensorFlow are touched here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import tensorflow as tf
+
+__all__ = [
+    "RUNS_IN_ANY_ORDER",
+    "executing_eagerly",
+    "graph_is_eager_outside",
+    "let_run_in_any_order",
+]
+
+RUNS_IN_ANY_ORDER = frozenset(
+    {
+        "HorovodAllgather",
+        "HorovodAllreduce",
+        "HorovodAlltoall",
+        "HorovodBroadcast",
+        "HorovodGroupedAllgather",
+        "HorovodGroupedAllreduce",
+        "HorovodGroupedReducescatter",
+        "HorovodLocalRank",
+        "HorovodLocalSize",
+        "HorovodProcessSetIncluded",
+        "HorovodRank",
+        "HorovodReducescatter",
+        "HorovodSize",
+    }
+)
+"""Op types that `tf.function` need not run in program order.
+
+The coordinator gives the collectives one order on all ranks.  A barrier is not here: it keeps its
+place among printing, Python functions and the like.
+"""
+
+
+def let_run_in_any_order() -> None:
+    """Keeps `tf.function` from chaining the collectives one after another.
+
+    They are stateful ops, or TensorFlow would fold, merge and prune them.  But automatic control
+    dependencies run stateful ops in program order, so that each collective would wait for the one
+    before it: no fusion, and no overlap with the backward pass.  The set of exempt types is a
+    private frozenset, so it is replaced by a larger one.
+    """
+    try:
+        from tensorflow.python.framework import auto_control_deps
+
+        known = auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS
+    except (AttributeError, ImportError) as error:
+        warnings.warn(
+            f"TensorFlow {tf.__version__} has no list of order-insensitive stateful ops ({error}): "
+            "collectives inside tf.function run one after another, which is correct but slow",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = known | RUNS_IN_ANY_ORDER
+
+
+def executing_eagerly() -> bool:
+    """Returns whether an op called here runs at once, rather than becoming a node of a graph."""
+    return bool(tf.executing_eagerly())
+
+
+def graph_is_eager_outside() -> bool:
+    """Returns whether this is eager code or a `tf.function`, rather than a compat.v1 graph."""
+    return bool(tf.compat.v1.executing_eagerly_outside_functions())

@@ -1,0 +1,115 @@
+"""One call of a raw collective op: its name on the wire, and its error in Python.
+
+Every Python function that sends something goes through `call`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import basics
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet
+from horovod.tensorflow import _compat, _ops
+
+__all__ = ["call", "default_name", "function_of", "id_of", "require_init"]
+
+_NOT_IN_NODE_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
+_FIRST_OF_NODE_NAME = re.compile(r"[A-Za-z0-9.]")
+
+
+def function_of(op_type: str) -> Any:
+    """Returns the function of a raw op, `horovod_allreduce` for "HorovodAllreduce"."""
+    return getattr(_ops.library(), re.sub(r"(?<!^)(?=[A-Z])", "_", op_type).lower())
+
+
+def require_init(who: str) -> None:
+    """Raises ValueError unless `init()` was called."""
+    if not basics.is_initialized():
+        raise ValueError(f"{who}: Horovod is not initialized; call hvd.init() first")
+
+
+def id_of(process_set: ProcessSet, who: str) -> int:
+    """Returns the number by which the ranks know a process set.
+
+    Raises:
+      ValueError: the set was not added on this rank.
+    """
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError(
+            f"{who}: {process_set} is not known to the ranks; first pass it to "
+            "hvd.init(process_sets=...) or to hvd.add_process_set()"
+        )
+    return int(number)
+
+
+def default_name(op_type: str, tensor: Any) -> str | None:
+    """Returns the name of a collective that was given none.
+
+    Args:
+      op_type: of the raw op.
+      tensor: what the program passed.
+
+    Returns:
+      In a graph, the op type and the tensor's name; None where tensors have no name, as in eager
+      code.
+    """
+    name = None if _compat.executing_eagerly() else getattr(tensor, "name", None)
+    return f"{op_type}_{name}" if isinstance(name, str) and name else None
+
+
+def _node_name(name: str) -> str:
+    """Makes of any string a name that TensorFlow takes for a node."""
+    name = _NOT_IN_NODE_NAMES.sub("_", name)
+    return name if _FIRST_OF_NODE_NAME.match(name) else f"Horovod{name}"
+
+
+@contextlib.contextmanager
+def _lost_job_is_internal_error() -> Iterator[None]:
+    """Turns the error of an op that ended with the job into the one that elastic code catches.
+
+    Only eager code comes here with an error: inside a session or a function the op ends later,
+    and TensorFlow's own error is raised there.
+    """
+    try:
+        yield
+    except tf.errors.UnknownError as error:
+        if basics.failure() is None:
+            raise
+        raise HorovodInternalError(error.message) from error
+
+
+def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
+    """Runs a raw collective op, or adds it to the graph.
+
+    Ranks are matched by name.  In a graph that is the node's name, which TensorFlow keeps unique;
+    eager ops have no node, so there the name travels as the attribute `tensor_name`.  Without a
+    name all eager calls of one type share one, so that only one can be in flight.
+
+    Args:
+      op_type: "HorovodAllreduce" and so on.
+      *inputs: the op's inputs, in order.
+      name: the same on all ranks.
+      **attrs: the op's attributes.
+
+    Returns:
+      What the op returns.
+
+    Raises:
+      ValueError: `init()` was not called.
+      HorovodInternalError: in eager code, a rank was lost or Horovod was shut down.
+      tf.errors.OpError: in eager code, what API documents for the op.
+    """
+    require_init(op_type)
+    if _compat.executing_eagerly():
+        attrs["tensor_name"] = name or ""
+    elif name:
+        attrs["name"] = _node_name(name)
+    with _lost_job_is_internal_error():
+        return function_of(op_type)(*inputs, **attrs)

@@ -1,0 +1,289 @@
+"""Collectives on tensors: one op call per function; the core decides the rest.
+
+All ranks of a process set make the same calls, in any order.  A call becomes a node in a graph or
+a `tf.function`; in eager code it returns when all ranks have answered.
+
+What goes wrong comes as the same classes of error everywhere:
+  FailedPreconditionError   ranks disagree, or one of them failed; the text names them
+  InvalidArgumentError      this rank's own arguments are wrong, or a name is in flight twice
+  UnknownError              a rank was lost or left: in sessions and functions
+  HorovodInternalError      the same, from a call in eager code
+(the first three of `tf.errors`; the last of `horovod.common.exceptions`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
+from horovod.tensorflow import _raw
+from horovod.tensorflow.averaging import handle_average_backwards_compatibility
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.rank_ops import size_op
+
+__all__ = ["allgather", "allreduce", "barrier", "broadcast", "combine", "on_device", "over_size"]
+
+
+def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context that places ops on `device`; '' leaves the placement as it is."""
+    return tf.device(device) if device else contextlib.nullcontext()
+
+
+def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
+    """Divides a tensor by the number of ranks.
+
+    Args:
+      tensor: of any shape and a numeric dtype.
+      process_set: whose ranks to count; they are counted when the op runs.
+
+    Returns:
+      A tensor of the same shape and dtype; integers are rounded toward zero.
+    """
+    size = tf.cast(size_op(_raw.id_of(process_set, "size")), tensor.dtype)
+    return tf.truncatediv(tensor, size) if tensor.dtype.is_integer else tf.divide(tensor, size)
+
+
+def combine(
+    tensor: Any,
+    op: ReduceOp,
+    *,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    gradient: bool = False,
+) -> tf.Tensor | tf.IndexedSlices:
+    """Combines a tensor, or the slices of one, over the ranks; see `allreduce`.
+
+    Args:
+      tensor: a tensor or `tf.IndexedSlices`.
+      op: how.
+      name: as for `allreduce`, as are all but the last.
+      device_dense: for a dense tensor.
+      device_sparse: for slices.
+      compression: for the wire.
+      prescale_factor: before the reduction.
+      postscale_factor: after it.
+      ignore_name_scope: for the name.
+      process_set: the ranks that take part.
+      gradient: whether this is a gradient of a compat.v1 optimizer.  Those end with
+        `tf.errors.OutOfRangeError` when another rank has finished its training in order, which
+        ends this rank's training loop as well.
+
+    Returns:
+      What `allreduce` returns.
+
+    Raises:
+      NotImplementedError: Adasum, or slices with what only dense tensors can have.
+    """
+    if op == Adasum:
+        raise NotImplementedError(
+            "allreduce: op=Adasum is not built yet; use op=Average, or op=Sum with a smaller "
+            "learning rate"
+        )
+    if isinstance(tensor, tf.IndexedSlices):
+        if op not in (Average, Sum):
+            raise NotImplementedError(
+                f"allreduce of IndexedSlices: op is {op.name}, but slices can only be summed or "
+                "averaged; pass tf.convert_to_tensor(slices)"
+            )
+        if (prescale_factor, postscale_factor) != (1.0, 1.0):
+            raise NotImplementedError(
+                f"allreduce of IndexedSlices: prescale_factor={prescale_factor} and "
+                f"postscale_factor={postscale_factor} work on dense tensors only; pass "
+                "tf.convert_to_tensor(slices), or sparse_as_dense=True"
+            )
+        with on_device(device_sparse):
+            return _gather_slices(
+                tensor, op, name, compression, ignore_name_scope, process_set, gradient
+            )
+    with on_device(device_dense):
+        name = name or _raw.default_name("HorovodAllreduce", tensor)
+        compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+        reduced = _raw.call(
+            "HorovodAllreduce",
+            compressed,
+            name=name,
+            reduce_op=int(op),
+            prescale_factor=float(prescale_factor),
+            postscale_factor=float(postscale_factor),
+            ignore_name_scope=ignore_name_scope,
+            process_set_id=_raw.id_of(process_set, "allreduce"),
+            gradient=gradient,
+        )
+        return compression.decompress(reduced, context)
+
+
+def _gather_slices(
+    slices: tf.IndexedSlices,
+    op: ReduceOp,
+    name: str | None,
+    compression: type[Compressor],
+    ignore_name_scope: bool,
+    process_set: ProcessSet,
+    gradient: bool,
+) -> tf.IndexedSlices:
+    """Makes every rank's slices one: the sum over ranks is left to who applies them."""
+    values, context = compression.compress(slices.values)
+    gathered = [
+        _raw.call(
+            "HorovodAllgather",
+            part,
+            name=f"{name}.{suffix}" if name else _raw.default_name("HorovodAllgather", part),
+            ignore_name_scope=ignore_name_scope,
+            process_set_id=_raw.id_of(process_set, "allreduce of IndexedSlices"),
+            gradient=gradient,
+        )
+        for part, suffix in ((values, "values"), (slices.indices, "indices"))
+    ]
+    values = compression.decompress(gathered[0], context)
+    if op == Average:
+        values = over_size(values, process_set)
+    return tf.IndexedSlices(values, gathered[1], dense_shape=slices.dense_shape)
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> tf.Tensor | tf.IndexedSlices:
+    """Combines `tensor` over all ranks, element by element.
+
+    Its gradient is the same allreduce of the gradient.
+
+    Args:
+      tensor: a tensor, variable, array, number or list of any shape, the same on all ranks; bool,
+        uint8, int8, uint16, int16, int32, int64, float16, bfloat16, float32 or float64.  Or
+        `tf.IndexedSlices`, whose numbers of rows may differ: rows are gathered, not added.
+      average: deprecated: True is op=Average, False is op=Sum.
+      device_dense: where to place the op for a dense tensor; default: as TensorFlow decides.
+      device_sparse: the same for `tf.IndexedSlices`.
+      compression: what to make of the tensor for the wire, such as `Compression.fp16`.
+      op: Average (the default), Sum, Min, Max or Product.  For bool Sum is "or" and Product is
+        "and"; Average is an error.  The average of integers is rounded toward zero.
+      prescale_factor: multiplies each rank's tensor before the reduction.
+      postscale_factor: multiplies the result; for Average, on top of 1 / size.
+      name: the same on all ranks, and in flight once at a time.  Default: the tensor's name,
+        which eager tensors do not have.
+      process_set: the ranks that take part.
+      ignore_name_scope: whether to leave the name scope out of the name.
+
+    Returns:
+      A tensor of the same shape and dtype; for `tf.IndexedSlices`, `tf.IndexedSlices`.
+
+    Raises:
+      ValueError: `init()` was not called; or both `average` and `op` are given.
+      NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
+        factors; op=Adasum.
+    """
+    return combine(
+        tensor,
+        handle_average_backwards_compatibility(op, average),
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set=process_set,
+    )
+
+
+def allgather(
+    tensor: Any,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """Joins every rank's rows, in rank order.
+
+    Its gradient is the average of the gradient over the ranks, of which each takes its own rows.
+
+    Args:
+      tensor: shape [rows, ...]; the rows may differ by rank and be none, the rest may not differ.
+        The dtypes of `allreduce`.
+      name: the same on all ranks; see `allreduce`.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      process_set: the ranks that take part.
+
+    Returns:
+      A tensor of shape [sum of rows, ...] and the same dtype.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _raw.call(
+        "HorovodAllgather",
+        tf.convert_to_tensor(tensor),
+        name=name or _raw.default_name("HorovodAllgather", tensor),
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=_raw.id_of(process_set, "allgather"),
+    )
+
+
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """Gives every rank the root's tensor.
+
+    Its gradient is the average of the gradient over the ranks on the root, and zeros elsewhere.
+
+    Args:
+      tensor: of any shape, the same on all ranks.  The dtypes of `allreduce`.
+      root_rank: whose tensor; in [0, size).
+      name: the same on all ranks; see `allreduce`.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      process_set: the ranks that take part.
+
+    Returns:
+      A tensor of the same shape and dtype.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _raw.call(
+        "HorovodBroadcast",
+        tf.convert_to_tensor(tensor),
+        name=name or _raw.default_name("HorovodBroadcast", tensor),
+        root_rank=root_rank,
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=_raw.id_of(process_set, "broadcast"),
+    )
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> tf.Operation | None:
+    """Waits until every rank is here.
+
+    Args:
+      process_set: the ranks to wait for.
+
+    Returns:
+      None in eager code, when all are here.  In a graph, the operation to run.  A `tf.function`
+      runs it in program order among printing, Python functions and other barriers; reads and
+      writes of variables, and collectives, are ordered against it only by control dependencies.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _raw.call("HorovodBarrier", process_set_id=_raw.id_of(process_set, "barrier"))

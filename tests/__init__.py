@@ -1,0 +1,1 @@
+"""The tests.  A package, so that rank processes can import test functions by name."""

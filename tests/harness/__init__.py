@@ -1,0 +1,1 @@
+"""What the tests share: starting ranks and waiting for them."""

@@ -1,0 +1,1 @@
+"""Tests on N ranks with TensorFlow; each test starts its own ranks."""

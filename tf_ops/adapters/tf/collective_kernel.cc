@@ -1,0 +1,141 @@
+#include "tf_ops/adapters/tf/collective_kernel.h"
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/adapters/tf/dtype.h"
+#include "tf_ops/adapters/tf/status.h"
+#include "tf_ops/adapters/tf/wire_name.h"
+
+namespace hvd_tf {
+namespace {
+
+// One run of a collective op, from ComputeAsync to its completion.
+//
+// Two parties hold it: the core until `done`, and the step's cancellation callback, which
+// TensorFlow drops when it is deregistered or has run.
+class Call {
+ public:
+  Call(tf::OpKernelContext* context, tf::AsyncOpKernel::DoneCallback done)
+      : context_(context), done_(std::move(done)), manager_(context->cancellation_manager()) {}
+
+  // Enqueues `request`; from here on the op completes by itself.
+  static void Begin(const std::shared_ptr<Call>& self, hvd_request* request) {
+    // A cancellation may come before the core has given a number; it is kept until then.
+    bool cancelled_already = false;
+    if (self->manager_ != nullptr) {
+      self->token_ = self->manager_->get_cancellation_token();
+      cancelled_already =
+          !self->manager_->RegisterCallback(self->token_, [self] { self->Cancel(); });
+    }
+    request->context = new std::shared_ptr<Call>(self);
+    request->allocate = &Call::Allocate;
+    request->done = &Call::Done;
+    uint64_t id = 0;
+    const int code = hvd_enqueue(request, &id);
+    if (code != HVD_OK) return Done(request->context, code, hvd_last_error());
+    {
+      std::lock_guard<std::mutex> lock(self->mutex_);
+      self->id_ = id;
+      if (!self->cancelled_ && !cancelled_already) return;
+    }
+    hvd_cancel(id);
+  }
+
+ private:
+  void Cancel() {
+    uint64_t id;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      cancelled_ = true;
+      id = id_;
+    }
+    if (id != 0) hvd_cancel(id);
+  }
+
+  static int Allocate(void* context, const int64_t* shape, int32_t ndim, void** output) {
+    Call& self = **static_cast<std::shared_ptr<Call>*>(context);
+    tf::TensorShape tf_shape;
+    for (int32_t i = 0; i < ndim; ++i) {
+      if (!tf_shape.AddDimWithStatus(shape[i]).ok()) return HVD_INVALID_ARGUMENT;
+    }
+    tf::Tensor* tensor = nullptr;
+    if (!self.context_->allocate_output(0, tf_shape, &tensor).ok()) return HVD_INTERNAL;
+    *output = tensor->data();
+    return HVD_OK;
+  }
+
+  static void Done(void* context, int code, const char* message) {
+    const std::unique_ptr<std::shared_ptr<Call>> holder(
+        static_cast<std::shared_ptr<Call>*>(context));
+    Call& self = **holder;
+    // After this the callback does not run any more, so `context_` may go.
+    if (self.manager_ != nullptr) self.manager_->DeregisterCallback(self.token_);
+    if (code != HVD_OK) self.context_->SetStatus(ToTensorFlow(code, message));
+    self.done_();
+  }
+
+  tf::OpKernelContext* const context_;
+  const tf::AsyncOpKernel::DoneCallback done_;
+  tf::CancellationManager* const manager_;
+  tf::CancellationToken token_ = 0;
+
+  std::mutex mutex_;
+  uint64_t id_ = 0;         // guarded by mutex_; 0: not enqueued yet
+  bool cancelled_ = false;  // guarded by mutex_
+};
+
+}  // namespace
+
+CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
+    : AsyncOpKernel(c), row_(RowFor(c->def().op())) {
+  const auto read = [c](const char* name, auto* value) {
+    if (c->HasAttr(name)) OP_REQUIRES_OK(c, c->GetAttr(name, value));
+  };
+  read("tensor_name", &tensor_name_);
+  read("ignore_name_scope", &ignore_name_scope_);
+  read("gradient", &gradient_);
+  read("process_set_id", &process_set_);
+  read("reduce_op", &reduce_op_);
+  read("root_rank", &root_rank_);
+  read("prescale_factor", &prescale_);
+  read("postscale_factor", &postscale_);
+}
+
+void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
+  const std::string name = WireName(std::string(name_view()), tensor_name_, ignore_name_scope_,
+                                    c->frame_iter().frame_id, c->frame_iter().iter_id);
+  hvd_request request = {};
+  request.name = name.c_str();
+  request.kind = row_.kind;
+  request.process_set = process_set_;
+  request.reduce_op = reduce_op_;
+  request.prescale = prescale_;
+  request.postscale = postscale_;
+  request.root = root_rank_;
+  request.gradient = gradient_;
+  request.dtype = HVD_UINT8;
+
+  std::vector<int64_t> shape;
+  if (!row_.inputs.empty()) {
+    const tf::Tensor& input = c->input(0);
+    for (const auto dim : input.shape()) shape.push_back(dim.size);
+    request.dtype = ToCore(input.dtype());
+    request.input = input.data();
+    if (row_.output_like_input) {
+      tf::Tensor* output = nullptr;
+      OP_REQUIRES_OK_ASYNC(c, c->forward_input_or_allocate_output({0}, 0, input.shape(), &output),
+                           done);
+      request.output = output->data();
+    }
+  }
+  request.shape = shape.data();
+  request.ndim = static_cast<int32_t>(shape.size());
+  Call::Begin(std::make_shared<Call>(c, std::move(done)), &request);
+}
+
+}  // namespace hvd_tf

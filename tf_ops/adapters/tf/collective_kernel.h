@@ -1,0 +1,38 @@
+// CollectiveKernel: the one kernel class behind every collective op.
+//
+// ComputeAsync hands the tensor to the core and returns; the core completes the op from
+// its own thread.  A cancelled step withdraws what is not scheduled yet; without that,
+// Session.run would return only when the pending collective ends.
+
+#ifndef TF_OPS_ADAPTERS_TF_COLLECTIVE_KERNEL_H_
+#define TF_OPS_ADAPTERS_TF_COLLECTIVE_KERNEL_H_
+
+#include <string>
+
+#include "tf_ops/adapters/tf/compat.h"
+#include "tf_ops/adapters/tf/op_table.h"
+
+namespace hvd_tf {
+
+class CollectiveKernel final : public tf::AsyncOpKernel {
+ public:
+  explicit CollectiveKernel(tf::OpKernelConstruction* c);
+
+  void ComputeAsync(tf::OpKernelContext* c, DoneCallback done) override;
+
+ private:
+  const OpRow& row_;
+  // Attributes; those that the op lacks keep these values.
+  std::string tensor_name_;
+  bool ignore_name_scope_ = false;
+  bool gradient_ = false;
+  int process_set_ = 0;
+  int reduce_op_ = HVD_SUM;
+  int root_rank_ = 0;
+  float prescale_ = 1;
+  float postscale_ = 1;
+};
+
+}  // namespace hvd_tf
+
+#endif  // TF_OPS_ADAPTERS_TF_COLLECTIVE_KERNEL_H_

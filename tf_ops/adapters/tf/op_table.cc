@@ -1,0 +1,106 @@
+#include "tf_ops/adapters/tf/op_table.h"
+
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/kernel_def_builder.h"
+#include "tensorflow/core/framework/op.h"
+#include "tf_ops/adapters/tf/collective_kernel.h"
+
+namespace hvd_tf {
+namespace {
+
+using tf::shape_inference::DimensionHandle;
+using tf::shape_inference::InferenceContext;
+using tf::shape_inference::ShapeHandle;
+
+constexpr char kAllTypes[] =
+    "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
+
+// [d0, d1, ...] -> [?, d1, ...].  A scalar is left to the kernel, which can tell the
+// other ranks of it.
+absl::Status UnknownRows(InferenceContext* c) {
+  ShapeHandle input = c->input(0);
+  if (!c->RankKnown(input) || c->Rank(input) == 0) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  ShapeHandle output;
+  TF_RETURN_IF_ERROR(c->ReplaceDim(input, 0, c->UnknownDim(), &output));
+  c->set_output(0, output);
+  return absl::OkStatus();
+}
+
+// An op with no output.
+absl::Status NoOutput(InferenceContext*) { return absl::OkStatus(); }
+
+const std::vector<OpRow>& Rows() {
+  static const auto& rows = *new std::vector<OpRow>{
+      {"HorovodAllreduce",
+       HVD_ALLREDUCE,
+       {"tensor: T"},
+       {"sum: T"},
+       kAllTypes,
+       {"reduce_op: int", "prescale_factor: float", "postscale_factor: float"},
+       true,
+       tf::shape_inference::UnchangedShape},
+      {"HorovodAllgather",
+       HVD_ALLGATHER,
+       {"tensor: T"},
+       {"output: T"},
+       kAllTypes,
+       {},
+       false,
+       UnknownRows},
+      {"HorovodBroadcast",
+       HVD_BROADCAST,
+       {"tensor: T"},
+       {"output: T"},
+       kAllTypes,
+       {"root_rank: int"},
+       true,
+       tf::shape_inference::UnchangedShape},
+      {"HorovodBarrier", HVD_BARRIER, {}, {}, "", {}, true, NoOutput},
+  };
+  return rows;
+}
+
+constexpr const char* kDevices[] = {"CPU"};
+
+absl::Status DefineOp(const OpRow& row, tf::OpRegistrationData* data) {
+  tf::OpDefBuilder op(row.op);
+  if (*row.types != '\0') op.Attr(std::string("T: ") + row.types);
+  for (const char* input : row.inputs) op.Input(input);
+  for (const char* output : row.outputs) op.Output(output);
+  for (const char* attr : row.attrs) op.Attr(attr);
+  op.Attr("ignore_name_scope: bool = false")
+      .Attr("process_set_id: int = 0")
+      .Attr("tensor_name: string = ''")
+      .Attr("gradient: bool = false");
+  // Stateful, or TensorFlow folds a collective of a constant and merges twins.
+  // python/horovod/tensorflow/_compat.py keeps tf.function from ordering them.
+  return op.SetIsStateful().SetShapeFn(row.shape).Finalize(data);
+}
+
+// Runs while the library loads.
+const bool registered = [] {
+  for (const OpRow& row : Rows()) {
+    tf::OpRegistry::Global()->Register(
+        [&row](tf::OpRegistrationData* data) { return DefineOp(row, data); });
+    for (const char* device : kDevices) {
+      tf::kernel_factory::OpKernelRegistrar(
+          tf::KernelDefBuilder(row.op).Device(device).Build(), "CollectiveKernel",
+          [](tf::OpKernelConstruction* c) -> tf::OpKernel* { return new CollectiveKernel(c); });
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+
+const OpRow& RowFor(const std::string& op) {
+  for (const OpRow& row : Rows()) {
+    if (op == row.op) return row;
+  }
+  LOG(FATAL) << "op_table.cc has no row for " << op;
+}
+
+}  // namespace hvd_tf

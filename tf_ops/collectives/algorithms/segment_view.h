@@ -1,0 +1,47 @@
+// SegmentView: windows into a call's segments, seen as one array.
+//
+// A window inside one segment is used where it lies; one that crosses a border is packed
+// into, or unpacked from, memory that the caller gives.
+
+#ifndef TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_
+#define TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tf_ops/transport/collective_call.h"
+
+namespace hvd {
+
+class SegmentView {
+ public:
+  explicit SegmentView(const CollectiveCall& call)
+      : segments_(call.segments), item_bytes_(ItemBytes(call.dtype)) {}
+
+  // The next windows begin here.  REQUIRES: begin does not go down between calls.
+  void Seek(int64_t begin);
+
+  // The input of [begin, begin + count): its own memory, or packed into `pack`.
+  const std::byte* Input(int64_t count, std::byte* pack) const;
+
+  // Where the output of [begin, begin + count) can be written: its own memory, or
+  // `pack`, which then goes to its places by Unpack().
+  std::byte* Output(int64_t count, std::byte* pack) const;
+  void Unpack(int64_t count, const std::byte* from) const;
+
+ private:
+  bool Whole(int64_t count) const;
+  // Calls visit(segment, offset in it, elements, offset in the window) for each piece.
+  template <typename Visit>
+  void ForPieces(int64_t count, Visit visit) const;
+
+  const std::vector<Segment>& segments_;
+  const size_t item_bytes_;
+  size_t index_ = 0;    // the segment that holds `begin`
+  int64_t start_ = 0;   // of that segment in the whole
+  int64_t inside_ = 0;  // begin - start_
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_

@@ -1,0 +1,94 @@
+// Executor: runs the ordered stream on the data thread.
+//
+// Responses are launched one after another; each completes by an event that comes back
+// to the same thread, so a device may finish later than it was launched.  Host calls
+// complete inside the launch.
+//
+// Threads: Run() is the data thread's; Post(), Abort() and Finish() the control thread's.
+
+#ifndef TF_OPS_COORDINATOR_EXECUTOR_H_
+#define TF_OPS_COORDINATOR_EXECUTOR_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tf_ops/base/config.h"
+#include "tf_ops/coordinator/message.h"
+#include "tf_ops/coordinator/queue.h"
+#include "tf_ops/fusion/staging.h"
+#include "tf_ops/transport/collective_call.h"
+#include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/world.h"
+
+namespace hvd {
+
+class Executor {
+ public:
+  struct Hooks {
+    // The data plane failed.  The answer must be Abort(), with this or a better reason.
+    std::function<void(const Status&)> on_failure;
+    // One posted response is over.
+    std::function<void()> on_progress;
+  };
+
+  // All outlive this object.
+  Executor(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
+           Hooks hooks);
+
+  // `requests`: this rank's, one per tensor of the response, already scheduled.
+  void Post(Response response, std::vector<std::shared_ptr<Request>> requests);
+
+  // Responses posted and not over.
+  int in_flight() const { return in_flight_; }
+
+  // Ends all that is posted, and all that will be, with `why`.
+  void Abort(const Status& why);
+
+  // Run() returns when all that is posted is over.
+  void Finish();
+
+  void Run();
+
+ private:
+  struct Work {
+    Response response;
+    std::vector<std::shared_ptr<Request>> requests;
+    Status status;         // once completed
+    bool aborted = false;  // `status` is the reason of an abort, which names no tensor
+  };
+
+  void Launch(std::unique_ptr<Work> work);
+  void Complete(std::unique_ptr<Work> work);
+  Status BuildCall(const Work& work, CollectiveCall* call);
+  Transport* TransportFor(int process_set);
+  // The reason of Abort(), waiting for it when it has not come yet.
+  Status AwaitAbort();
+
+  const World& world_;
+  const Config& config_;
+  Fabric* const fabric_;
+  RequestQueue* const queue_;
+  const Hooks hooks_;
+
+  // The data thread's.
+  Staging staging_;
+  std::map<int, std::unique_ptr<Transport>> transports_;  // by process set
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Work>> posted_;
+  std::deque<std::unique_ptr<Work>> completed_;
+  Status aborted_;
+  bool finishing_ = false;
+  std::atomic<int> in_flight_{0};
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_COORDINATOR_EXECUTOR_H_

@@ -1,0 +1,87 @@
+// RequestQueue: the requests in flight on this rank, by name.
+//
+// Callers put requests in from any thread; the control thread takes out what is to be
+// announced and marks what is scheduled; the data thread finishes.  One lock, held for a
+// few lines at a time and never while `done` runs.
+
+#ifndef TF_OPS_COORDINATOR_QUEUE_H_
+#define TF_OPS_COORDINATOR_QUEUE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/coordinator/message.h"
+#include "tf_ops/coordinator/request.h"
+
+namespace hvd {
+
+// How a request ends that can no longer run: gradients may differ (CONTRACT: "Leaving").
+struct Ending {
+  Status general;
+  Status gradient;
+
+  explicit Ending(Status s) : general(s), gradient(std::move(s)) {}
+  Ending(Status g, Status of_gradients)
+      : general(std::move(g)), gradient(std::move(of_gradients)) {}
+  const Status& For(const Signature& s) const { return s.gradient ? gradient : general; }
+};
+
+class RequestQueue {
+ public:
+  // `wake` is called, without the lock, when the control thread has something to take.
+  explicit RequestQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  // Any thread.  Not ok: `done` will not run.  InvalidArgument: the name is in flight.
+  // After Close(): its ending.
+  Status Add(std::shared_ptr<Request> request, uint64_t* id);
+
+  // Any thread.  This rank's request was wrong; the others must not wait for it.
+  void Refuse(const Signature& signature, const std::string& reason);
+
+  // Any thread.  Unknown ids and requests already scheduled are left alone.
+  void Cancel(uint64_t id);
+
+  // Control thread: what to tell the coordinator, in the order it happened.
+  std::vector<Announcement> TakeAnnouncements();
+
+  // Control thread.  Null when this rank has no such request waiting.
+  std::shared_ptr<Request> Schedule(int process_set, const std::string& name);
+
+  // Takes the request out and runs its `done`.
+  void Finish(const std::shared_ptr<Request>& request, const Status& status);
+
+  // Control thread: from now on Add() fails so.  Only the first call counts.
+  void Close(const Ending& ending);
+
+  // Control thread: ends all requests that nobody was told of, or all not scheduled.
+  void FailQueued(const Ending& ending);
+  void FailUnscheduled(const Ending& ending);
+
+ private:
+  using Key = std::pair<int, std::string>;
+  // One line to the coordinator; `request` is set while a ready one can be cancelled.
+  struct Outgoing {
+    Announcement announcement;
+    std::shared_ptr<Request> request;
+  };
+
+  static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
+  void FailWhere(const Ending& ending, bool announced_too);
+
+  const std::function<void()> wake_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<Request>> in_flight_;
+  std::map<uint64_t, std::shared_ptr<Request>> by_id_;
+  std::vector<Outgoing> outbox_;
+  std::unique_ptr<Ending> closed_;
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_COORDINATOR_QUEUE_H_

@@ -1,0 +1,36 @@
+// Request: one tensor that a caller gave to one collective on this rank.
+//
+// Its life: queued, announced, scheduled, (executing,) done.  A cancellation counts until
+// it is scheduled.  `done` runs exactly once, never under a lock, never on the thread that
+// enqueued, and never before the data plane has left the buffers.
+
+#ifndef TF_OPS_COORDINATOR_REQUEST_H_
+#define TF_OPS_COORDINATOR_REQUEST_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tf_ops/base/status.h"
+#include "tf_ops/collectives/signature.h"
+
+namespace hvd {
+
+struct Request {
+  // What the caller sets.
+  Signature signature;
+  const void* input = nullptr;  // row-major; lives until `done`
+  void* output = nullptr;       // null: `allocate` gives it when the shape is known
+  // The memory for an output of `shape`.  Data thread, at most once, before `done`.
+  std::function<Status(const std::vector<int64_t>& shape, void** output)> allocate;
+  std::function<void(const Status& status)> done;
+
+  // What the queue sets.
+  enum class State { kQueued, kAnnounced, kScheduled };
+  State state = State::kQueued;  // guarded by the queue's lock
+  uint64_t id = 0;               // what Cancel() takes; never 0
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_COORDINATOR_REQUEST_H_

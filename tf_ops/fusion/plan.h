@@ -1,0 +1,26 @@
+// The fusion plan: which ready tensors travel together.
+//
+// A pure function.  Rank 0 makes the plan and sends it to all, so ranks cannot disagree.
+
+#ifndef TF_OPS_FUSION_PLAN_H_
+#define TF_OPS_FUSION_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tf_ops/collectives/signature.h"
+
+namespace hvd {
+
+// Cuts `ready` (in the order it became ready) into buckets of indices into it.
+//
+// Tensors of one bucket agree in collective, dtype, process set, reduction and factors,
+// the collective is fusable, and together they hold at most `threshold_bytes`; a larger
+// tensor is a bucket by itself, and so is every tensor when the threshold is 0.  Buckets
+// are in the order of their first tensor, and keep the order inside.
+std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
+                                             int64_t threshold_bytes);
+
+}  // namespace hvd
+
+#endif  // TF_OPS_FUSION_PLAN_H_

@@ -1,0 +1,320 @@
+#include "tf_ops/runtime/c_api.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "tf_ops/base/config.h"
+#include "tf_ops/base/fd.h"
+#include "tf_ops/base/log.h"
+#include "tf_ops/runtime/runtime.h"
+#include "tf_ops/transport/registry.h"
+
+namespace {
+
+using hvd::Code;
+using hvd::Deadline;
+using hvd::Runtime;
+using hvd::Status;
+using hvd::StrCat;
+
+static_assert(static_cast<int>(Code::kNotInitialized) == HVD_NOT_INITIALIZED);
+static_assert(static_cast<int>(hvd::Kind::kJoin) == HVD_JOIN);
+static_assert(static_cast<int>(hvd::DType::kFloat64) == HVD_FLOAT64);
+static_assert(static_cast<int>(hvd::ReduceOp::kProduct) == HVD_PRODUCT);
+
+// The one global of the core: what this process has of us.  Never destroyed, since
+// threads of the program may still call while the process exits.
+struct Process {
+  std::mutex mutex;
+  hvd::FdTable fds;
+  hvd::Fd listener;                  // opened by hvd_listen, for the next hvd_start
+  std::shared_ptr<Runtime> runtime;  // guarded by mutex
+  bool ready = false;                // hvd_wait_ready has succeeded; guarded by mutex
+  pid_t pid = getpid();              // a forked child has another
+};
+
+Process& process() {
+  static Process& instance = *new Process;
+  return instance;
+}
+
+thread_local std::string last_error;
+
+int Return(const Status& status) {
+  last_error = status.message();
+  return static_cast<int>(status.code());
+}
+
+Status NotInitialized() {
+  return Status(Code::kNotInitialized, "not initialized: call hvd.init() first");
+}
+
+bool InForkedChild() { return process().pid != getpid(); }
+
+Status ForkedChild() {
+  return Status(Code::kNotInitialized,
+                "this process was forked from a rank and is none itself; start ranks with "
+                "horovodrun, and workers with the 'spawn' method if they call hvd");
+}
+
+// The runtime, once all ranks are there.
+std::shared_ptr<Runtime> Ready() {
+  if (InForkedChild()) return nullptr;
+  std::lock_guard<std::mutex> lock(process().mutex);
+  return process().ready ? process().runtime : nullptr;
+}
+
+template <typename Get>
+int FromWorld(Get get) {
+  const auto runtime = Ready();
+  return runtime == nullptr ? -1 : get(runtime->world());
+}
+
+Status Shutdown(int exit_status) {
+  if (InForkedChild()) return Status::Ok();
+  std::shared_ptr<Runtime> runtime;
+  {
+    std::lock_guard<std::mutex> lock(process().mutex);
+    runtime = process().runtime;
+    process().ready = false;
+  }
+  if (runtime == nullptr) return Status::Ok();
+  HVD_RETURN_IF_ERROR(runtime->Shutdown(exit_status));
+  std::lock_guard<std::mutex> lock(process().mutex);
+  if (process().runtime == runtime) process().runtime.reset();
+  return Status::Ok();
+}
+
+// A process that ends says goodbye with its exit status: on_exit sees it, atexit does not.
+// The thread-local `last_error` is destroyed by then, so no function of the C API is called.
+void AtExit(int exit_status, void*) { (void)Shutdown(exit_status); }
+
+void InstallHandlersOnce() {
+  static const bool installed = [] {
+    on_exit(AtExit, nullptr);
+    pthread_atfork([] { process().fds.LockForFork(); }, [] { process().fds.UnlockAfterFork(); },
+                   [] {
+                     process().fds.CloseAllInChild();
+                     process().fds.UnlockAfterFork();
+                   });
+    return true;
+  }();
+  (void)installed;
+}
+
+hvd::World WorldFrom(const hvd_world& w) {
+  hvd::World world;
+  world.rank = w.rank;
+  world.size = w.size;
+  world.local_rank = w.local_rank;
+  world.local_size = w.local_size;
+  world.cross_rank = w.cross_rank;
+  world.cross_size = w.cross_size;
+  world.homogeneous = w.homogeneous != 0;
+  world.generation = w.generation;
+  world.nonce = w.nonce;
+  world.secret.assign(reinterpret_cast<const char*>(w.secret), w.secret_size);
+  std::vector<int> all;
+  for (int r = 0; r < w.size; ++r) {
+    all.push_back(r);
+    world.hosts.push_back(w.hosts[r]);
+    std::vector<std::string>& endpoints = world.endpoints.emplace_back();
+    std::stringstream list(w.endpoints[r]);
+    for (std::string item; std::getline(list, item, ',');) endpoints.push_back(item);
+  }
+  world.process_sets.push_back(std::move(all));
+  const int32_t* ranks = w.set_ranks;
+  for (int i = 0; i < w.num_process_sets; ++i) {
+    world.process_sets.emplace_back(ranks, ranks + w.set_sizes[i]);
+    ranks += w.set_sizes[i];
+  }
+  return world;
+}
+
+Status Start(const hvd_world& w) {
+  if (w.size < 1 || w.rank < 0 || w.rank >= w.size) {
+    return Status::InvalidArgument(StrCat("rank ", w.rank, " of ", w.size, " does not exist"));
+  }
+  std::lock_guard<std::mutex> lock(process().mutex);
+  if (process().runtime != nullptr) {
+    return Status::FailedPrecondition("already started: call shutdown() first");
+  }
+  hvd::Config config;
+  hvd::SetLogging(hvd::LogLevel::kWarning, config.log_timestamp, w.rank);
+  HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(&config));
+  hvd::LogLevel level;
+  HVD_RETURN_IF_ERROR(hvd::ParseLogLevel(config.log_level, &level));
+  hvd::SetLogging(level, config.log_timestamp, w.rank);
+
+  hvd::World world = WorldFrom(w);
+  std::unique_ptr<hvd::Fabric> fabric;
+  HVD_RETURN_IF_ERROR(hvd::NewFabric(config.transport, world, std::move(process().listener),
+                                     &process().fds, &fabric));
+  process().runtime =
+      std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
+  process().runtime->Start();
+  return Status::Ok();
+}
+
+Status RequestFrom(const hvd_request& r, hvd::Request* request) {
+  if (r.kind < 0 || r.kind >= hvd::kNumKinds || r.dtype < 0 || r.dtype >= hvd::kNumDTypes ||
+      r.reduce_op < 0 || r.reduce_op >= hvd::kNumReduceOps) {
+    return Status::InvalidArgument(StrCat("'", r.name, "': kind ", r.kind, ", dtype ", r.dtype,
+                                          " or reduction ", r.reduce_op, " is not known"));
+  }
+  hvd::Signature& s = request->signature;
+  s.name = r.name;
+  s.process_set = r.process_set;
+  s.kind = static_cast<hvd::Kind>(r.kind);
+  s.dtype = static_cast<hvd::DType>(r.dtype);
+  s.op = static_cast<hvd::ReduceOp>(r.reduce_op);
+  s.prescale = r.prescale;
+  s.postscale = r.postscale;
+  s.root = r.root;
+  s.gradient = r.gradient != 0;
+  s.shape.assign(r.shape, r.shape + r.ndim);
+  request->input = r.input;
+  request->output = r.output;
+  if (r.allocate != nullptr) {
+    request->allocate = [allocate = r.allocate, context = r.context](
+                            const std::vector<int64_t>& shape, void** output) -> Status {
+      const int code = allocate(context, shape.data(), static_cast<int32_t>(shape.size()), output);
+      return code == HVD_OK ? Status::Ok()
+                            : Status(static_cast<Code>(code), "the framework gave no memory");
+    };
+  }
+  request->done = [done = r.done, context = r.context](const Status& status) {
+    done(context, static_cast<int>(status.code()), status.message().c_str());
+  };
+  return Status::Ok();
+}
+
+void CopyText(const std::string& text, char* out, size_t size) {
+  if (size == 0) return;
+  const size_t n = std::min(text.size(), size - 1);
+  std::memcpy(out, text.data(), n);
+  out[n] = '\0';
+}
+
+}  // namespace
+
+const char* hvd_last_error(void) { return last_error.c_str(); }
+
+int hvd_listen(int loopback_only, char* endpoints, size_t size) {
+  if (InForkedChild()) return Return(ForkedChild());
+  InstallHandlersOnce();
+  std::lock_guard<std::mutex> lock(process().mutex);
+  std::vector<std::string> list;
+  Status status = hvd::OpenListener(loopback_only != 0, &process().fds, &process().listener, &list);
+  std::string text;
+  for (const std::string& item : list) text += (text.empty() ? "" : ",") + item;
+  if (status.ok() && text.size() >= size) {
+    status = Status::Internal(StrCat("the list of addresses has ", text.size(), " bytes"));
+  }
+  if (status.ok()) CopyText(text, endpoints, size);
+  return Return(status);
+}
+
+int hvd_start(const hvd_world* world) {
+  if (InForkedChild()) return Return(ForkedChild());
+  InstallHandlersOnce();
+  return Return(Start(*world));
+}
+
+int hvd_wait_ready(double seconds) {
+  if (InForkedChild()) return Return(ForkedChild());
+  std::shared_ptr<Runtime> runtime;
+  {
+    std::lock_guard<std::mutex> lock(process().mutex);
+    runtime = process().runtime;
+  }
+  if (runtime == nullptr) return Return(NotInitialized());
+  Status status;
+  const bool over = runtime->WaitReady(
+      Deadline::After(
+          std::chrono::duration_cast<hvd::Clock::duration>(std::chrono::duration<double>(seconds))),
+      &status);
+  if (!over) return Return(Status::DeadlineExceeded("still waiting for the other ranks"));
+  std::lock_guard<std::mutex> lock(process().mutex);
+  if (process().runtime != runtime) {
+    return Return(Status::Shutdown("shutdown() was called during init()"));
+  }
+  process().ready = status.ok();
+  if (!status.ok()) process().runtime.reset();
+  // The caller tells this apart from "not yet".
+  if (status.code() == Code::kDeadlineExceeded) status = Status::PeerLost(status.message());
+  return Return(status);
+}
+
+int hvd_shutdown(int exit_status) { return Return(Shutdown(exit_status)); }
+
+int hvd_is_initialized(void) { return Ready() != nullptr ? 1 : 0; }
+
+int hvd_failure(char* text, size_t size) {
+  const auto runtime = Ready();
+  const Status status = runtime == nullptr ? NotInitialized() : runtime->failure();
+  CopyText(status.message(), text, size);
+  return Return(status);
+}
+
+int hvd_rank(void) {
+  return FromWorld([](const hvd::World& w) { return w.rank; });
+}
+int hvd_size(void) {
+  return FromWorld([](const hvd::World& w) { return w.size; });
+}
+int hvd_local_rank(void) {
+  return FromWorld([](const hvd::World& w) { return w.local_rank; });
+}
+int hvd_local_size(void) {
+  return FromWorld([](const hvd::World& w) { return w.local_size; });
+}
+int hvd_cross_rank(void) {
+  return FromWorld([](const hvd::World& w) { return w.cross_rank; });
+}
+int hvd_cross_size(void) {
+  return FromWorld([](const hvd::World& w) { return w.cross_size; });
+}
+int hvd_is_homogeneous(void) {
+  return FromWorld([](const hvd::World& w) { return w.homogeneous ? 1 : 0; });
+}
+int hvd_num_process_sets(void) {
+  return FromWorld([](const hvd::World& w) { return static_cast<int>(w.process_sets.size()); });
+}
+int hvd_process_set_size(int set) {
+  return FromWorld([set](const hvd::World& w) {
+    const bool known = set >= 0 && set < static_cast<int>(w.process_sets.size());
+    return known ? static_cast<int>(w.process_sets[set].size()) : -1;
+  });
+}
+int hvd_process_set_rank(int set) {
+  return FromWorld([set](const hvd::World& w) {
+    if (set < 0 || set >= static_cast<int>(w.process_sets.size())) return -1;
+    const std::vector<int>& members = w.process_sets[set];
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == w.rank) return static_cast<int>(i);
+    }
+    return -1;
+  });
+}
+
+int hvd_enqueue(const hvd_request* r, uint64_t* id) {
+  if (InForkedChild()) return Return(ForkedChild());
+  const auto runtime = Ready();
+  if (runtime == nullptr) return Return(NotInitialized());
+  auto request = std::make_shared<hvd::Request>();
+  Status status = RequestFrom(*r, request.get());
+  if (status.ok()) status = runtime->Enqueue(std::move(request), id);
+  return Return(status);
+}
+
+void hvd_cancel(uint64_t id) {
+  if (const auto runtime = Ready()) runtime->Cancel(id);
+}

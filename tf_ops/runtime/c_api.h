@@ -1,0 +1,159 @@
+/* The C API of the core: all that adapters and the Python package may call.
+ *
+ * C types only.  Functions return an hvd_code; when it is not HVD_OK, hvd_last_error()
+ * gives the text, for the calling thread, until its next call.  Nothing is thrown.
+ *
+ * Threads: any, except that hvd_shutdown must not be called from a `done`.
+ */
+
+#ifndef TF_OPS_RUNTIME_C_API_H_
+#define TF_OPS_RUNTIME_C_API_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVD_API __attribute__((visibility("default")))
+
+typedef enum {
+  HVD_OK = 0,
+  HVD_CANCELLED = 1,
+  HVD_INVALID_ARGUMENT = 2,
+  HVD_FAILED_PRECONDITION = 3,
+  HVD_OUT_OF_RANGE = 4,
+  HVD_UNIMPLEMENTED = 5,
+  HVD_INTERNAL = 6,
+  HVD_PEER_LOST = 7,
+  HVD_DEADLINE_EXCEEDED = 8,
+  HVD_SHUTDOWN = 9,
+  HVD_NOT_INITIALIZED = 10
+} hvd_code;
+
+/* Numbers as in base/types.h. */
+typedef enum {
+  HVD_ALLREDUCE = 0,
+  HVD_ALLGATHER = 1,
+  HVD_BROADCAST = 2,
+  HVD_ALLTOALL = 3,
+  HVD_REDUCESCATTER = 4,
+  HVD_BARRIER = 5,
+  HVD_JOIN = 6
+} hvd_kind;
+
+typedef enum {
+  HVD_BOOL = 0,
+  HVD_UINT8 = 1,
+  HVD_INT8 = 2,
+  HVD_UINT16 = 3,
+  HVD_INT16 = 4,
+  HVD_INT32 = 5,
+  HVD_INT64 = 6,
+  HVD_FLOAT16 = 7,
+  HVD_BFLOAT16 = 8,
+  HVD_FLOAT32 = 9,
+  HVD_FLOAT64 = 10
+} hvd_dtype;
+
+typedef enum {
+  HVD_AVERAGE = 0,
+  HVD_SUM = 1,
+  HVD_ADASUM = 2,
+  HVD_MIN = 3,
+  HVD_MAX = 4,
+  HVD_PRODUCT = 5
+} hvd_reduce_op;
+
+HVD_API const char* hvd_last_error(void);
+
+/* --- Start and end ------------------------------------------------------------------ */
+
+/* Opens the socket at which the other ranks will call, and writes its comma-separated
+ * "address:port" list, at most `size` bytes with the final 0, into `endpoints`.  The next
+ * hvd_start uses it. */
+HVD_API int hvd_listen(int loopback_only, char* endpoints, size_t size);
+
+/* Who takes part, the same on every rank but for the three rank numbers. */
+typedef struct {
+  int32_t rank, size;
+  int32_t local_rank, local_size;
+  int32_t cross_rank, cross_size;
+  int32_t homogeneous;   /* every host has as many ranks */
+  uint64_t generation;   /* one per init of the job */
+  const char* nonce;     /* fresh for each generation */
+  const uint8_t* secret; /* the job's */
+  size_t secret_size;
+  const char* const* hosts;     /* `size` names */
+  const char* const* endpoints; /* `size` lists, as hvd_listen wrote them */
+  int32_t num_process_sets;     /* beside set 0, which is all ranks */
+  const int32_t* set_sizes;     /* ranks of each */
+  const int32_t* set_ranks;     /* ascending within a set, one set after another */
+} hvd_world;
+
+/* Begins a generation.  HVD_FAILED_PRECONDITION: there is one already. */
+HVD_API int hvd_start(const hvd_world* world);
+
+/* Waits at most `seconds` until all ranks are there.  HVD_DEADLINE_EXCEEDED: not yet.
+ * After any other failure the generation is over. */
+HVD_API int hvd_wait_ready(double seconds);
+
+/* Ends the generation.  `exit_status` 0: in order; else the job is lost with this rank. */
+HVD_API int hvd_shutdown(int exit_status);
+
+/* 1 between a successful hvd_wait_ready and hvd_shutdown. */
+HVD_API int hvd_is_initialized(void);
+
+/* Why the generation can do no more (HVD_OK: it can). */
+HVD_API int hvd_failure(char* text, size_t size);
+
+/* --- Where this rank stands; -1 before hvd_wait_ready has succeeded ------------------ */
+
+HVD_API int hvd_rank(void);
+HVD_API int hvd_size(void);
+HVD_API int hvd_local_rank(void);
+HVD_API int hvd_local_size(void);
+HVD_API int hvd_cross_rank(void);
+HVD_API int hvd_cross_size(void);
+HVD_API int hvd_is_homogeneous(void);
+HVD_API int hvd_num_process_sets(void);
+/* -1 also when there is no such set, or (rank) this rank is not in it. */
+HVD_API int hvd_process_set_size(int process_set);
+HVD_API int hvd_process_set_rank(int process_set);
+
+/* --- Collectives ---------------------------------------------------------------------- */
+
+typedef struct {
+  const char* name; /* ranks are matched by it, within the process set */
+  int32_t process_set;
+  int32_t kind;      /* hvd_kind */
+  int32_t dtype;     /* hvd_dtype */
+  int32_t reduce_op; /* hvd_reduce_op; reductions */
+  double prescale;   /* reductions; 1.0 for none */
+  double postscale;
+  int32_t root;         /* broadcast; a rank of the job */
+  int32_t gradient;     /* 1: of a tf.compat.v1 DistributedOptimizer */
+  const int64_t* shape; /* of `input`; copied */
+  int32_t ndim;
+  const void* input; /* row-major; must live until `done` */
+  void* output;      /* of the result's shape, may be `input`; null: call `allocate` */
+  /* Gives memory for the result once its shape is known; returns an hvd_code.  On the data
+   * thread, at most once. */
+  int (*allocate)(void* context, const int64_t* shape, int32_t ndim, void** output);
+  /* Runs exactly once, on a thread of the core, when the buffers are free again. */
+  void (*done)(void* context, int code, const char* message);
+  void* context;
+} hvd_request;
+
+/* Returns at once.  When not HVD_OK, `done` will never run. */
+HVD_API int hvd_enqueue(const hvd_request* request, uint64_t* id);
+
+/* Withdraws the request on all ranks unless it is scheduled already; `done` tells. */
+HVD_API void hvd_cancel(uint64_t id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TF_OPS_RUNTIME_C_API_H_ */

@@ -1,0 +1,100 @@
+#include "tf_ops/runtime/runtime.h"
+
+#include <numeric>
+#include <utility>
+
+#include "tf_ops/collectives/collective.h"
+
+namespace hvd {
+namespace {
+
+World Completed(World world) {
+  if (world.process_sets.empty()) {
+    std::vector<int> all(world.size);
+    std::iota(all.begin(), all.end(), 0);
+    world.process_sets.push_back(std::move(all));
+  }
+  world.hosts.resize(world.size);
+  return world;
+}
+
+}  // namespace
+
+Runtime::Runtime(World world, Config config, std::unique_ptr<Fabric> fabric)
+    : world_(Completed(std::move(world))),
+      config_(std::move(config)),
+      fabric_(std::move(fabric)),
+      queue_([this] { fabric_->control().Wake(); }),
+      executor_(world_, config_, fabric_.get(), &queue_,
+                {[this](const Status& status) { loop_.ReportFailure(status); },
+                 [this] { loop_.OnProgress(); }}),
+      loop_(world_, config_, fabric_.get(), &queue_, &executor_) {}
+
+Runtime::~Runtime() { (void)Shutdown(0); }
+
+void Runtime::Start() {
+  data_thread_ = std::thread([this] { executor_.Run(); });
+  control_thread_ = std::thread([this] { ControlThread(); });
+}
+
+void Runtime::ControlThread() {
+  const Status status = fabric_->Start(Deadline::After(std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(config_.start_timeout_s))));
+  if (!status.ok()) {
+    queue_.Close(Ending(status));
+    queue_.FailQueued(Ending(status));
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    started_ = true;
+    start_ = status;
+    changed_.notify_all();
+  }
+  if (status.ok()) loop_.Run();
+}
+
+bool Runtime::WaitReady(Deadline deadline, Status* status) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!changed_.wait_until(lock, deadline.at(), [&] { return started_; })) return false;
+  *status = start_;
+  return true;
+}
+
+Status Runtime::Enqueue(std::shared_ptr<Request> request, uint64_t* id) {
+  const Signature& s = request->signature;
+  if (s.process_set < 0 || s.process_set >= static_cast<int>(world_.process_sets.size())) {
+    return Status::InvalidArgument(StrCat(s.Title(), ": there is no process set ", s.process_set,
+                                          "; sets 0 to ", world_.process_sets.size() - 1,
+                                          " exist"));
+  }
+  Status status = Validate(s, world_.process_sets[s.process_set], world_.rank);
+  if (!status.ok()) {
+    queue_.Refuse(s, status.message());
+    return status;
+  }
+  return queue_.Add(std::move(request), id);
+}
+
+void Runtime::Cancel(uint64_t id) { queue_.Cancel(id); }
+
+Status Runtime::Shutdown(int exit_status) {
+  const std::thread::id self = std::this_thread::get_id();
+  if (self == control_thread_.get_id() || self == data_thread_.get_id()) {
+    return Status::FailedPrecondition(
+        "shutdown() was called from the completion of a collective; call it from a thread of the "
+        "program");
+  }
+  std::lock_guard<std::mutex> lock(shutdown_mutex_);
+  if (!control_thread_.joinable()) return Status::Ok();
+  {
+    std::lock_guard<std::mutex> state(mutex_);
+    if (!started_) fabric_->Abort(Status::Shutdown("shutdown() was called during init()"));
+  }
+  loop_.Stop(exit_status);
+  control_thread_.join();
+  executor_.Finish();
+  data_thread_.join();
+  return Status::Ok();
+}
+
+}  // namespace hvd

@@ -1,0 +1,76 @@
+// Runtime: one generation of one rank, from init() to shutdown().
+//
+// It owns the fabric, the queue, and the two threads: control (coordinator/
+// control_loop.h) and data (coordinator/executor.h).  No state outlives it, so a process
+// may have one after another.
+//
+// Threads: any, except that Shutdown() must not be called from a request's `done`.
+
+#ifndef TF_OPS_RUNTIME_RUNTIME_H_
+#define TF_OPS_RUNTIME_RUNTIME_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tf_ops/base/config.h"
+#include "tf_ops/coordinator/control_loop.h"
+#include "tf_ops/coordinator/executor.h"
+#include "tf_ops/coordinator/queue.h"
+#include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/world.h"
+
+namespace hvd {
+
+class Runtime {
+ public:
+  // The process sets of `world` may be empty: set 0, all ranks, is added.
+  Runtime(World world, Config config, std::unique_ptr<Fabric> fabric);
+  // As Shutdown(0).
+  ~Runtime();
+
+  // Starts the threads; they begin to look for the other ranks.
+  void Start();
+
+  // True: `*status` says how the start went.  False: the deadline passed, call again.
+  bool WaitReady(Deadline deadline, Status* status);
+
+  // On ok, `request->done` will run exactly once; otherwise never.  A request that is
+  // wrong by itself is also announced, so that the other ranks do not wait for it.
+  Status Enqueue(std::shared_ptr<Request> request, uint64_t* id);
+
+  // Withdraws a request that is not scheduled yet; `done` still runs.
+  void Cancel(uint64_t id);
+
+  // Ends this rank (CONTRACT: "Leaving") and waits for both threads.  Idempotent.
+  // FailedPrecondition: called from `done`.
+  Status Shutdown(int exit_status);
+
+  const World& world() const { return world_; }
+  // Why this runtime can do no more, or ok.
+  Status failure() const { return loop_.failure(); }
+
+ private:
+  void ControlThread();
+
+  const World world_;
+  const Config config_;
+  const std::unique_ptr<Fabric> fabric_;
+  RequestQueue queue_;
+  Executor executor_;
+  ControlLoop loop_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool started_ = false;  // Fabric::Start is over, and `start_` says how
+  Status start_;
+
+  std::mutex shutdown_mutex_;  // one Shutdown() at a time
+  std::thread control_thread_;
+  std::thread data_thread_;
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_RUNTIME_RUNTIME_H_

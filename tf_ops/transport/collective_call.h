@@ -1,0 +1,53 @@
+// CollectiveCall: one collective over one process set, as the data plane sees it.
+//
+// It carries segment lists, not a packed buffer: a transport may pack straight into
+// what it sends (shared memory), or scatter and gather (CONTRACT: "The seam to the data
+// plane").  The segments of one call are one logical array, cut anywhere.
+
+#ifndef TF_OPS_TRANSPORT_COLLECTIVE_CALL_H_
+#define TF_OPS_TRANSPORT_COLLECTIVE_CALL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tf_ops/base/deadline.h"
+#include "tf_ops/base/status.h"
+#include "tf_ops/base/types.h"
+#include "tf_ops/device/reduce.h"
+
+namespace hvd {
+
+// One tensor of the call on this rank.  `in` may equal `out`, and either may be null
+// where a rank has no part (a barrier, an empty tensor).
+struct Segment {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  int64_t count = 0;  // elements of `in`
+};
+
+struct CollectiveCall {
+  Kind kind = Kind::kBarrier;
+  DType dtype = DType::kUint8;
+  Reduction reduction;  // allreduce
+  int root = 0;         // broadcast; a rank of the set
+  std::vector<Segment> segments;
+  // allgather, one segment: the elements that each rank of the set gives.
+  std::vector<int64_t> counts;
+  Deadline deadline;
+
+  int64_t TotalCount() const {
+    int64_t total = 0;
+    for (const Segment& segment : segments) total += segment.count;
+    return total;
+  }
+};
+
+// Runs exactly once, on any thread, when neither this rank's helpers nor its peers touch
+// the segments any more.
+using CallDone = std::function<void(Status)>;
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_COLLECTIVE_CALL_H_

@@ -1,0 +1,116 @@
+#include "tf_ops/transport/tcp/acceptor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "tf_ops/base/log.h"
+#include "tf_ops/transport/tcp/socket.h"
+
+namespace hvd {
+namespace {
+
+void Watch(int epoll, int fd) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+Acceptor::Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_peer)
+    : world_(world),
+      table_(table),
+      on_peer_(std::move(on_peer)),
+      listener_(std::move(listener)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC), table) {
+  WatchListener(true);
+}
+
+void Acceptor::WatchListener(bool on) {
+  if (on == watching_ || !listener_.valid()) return;
+  watching_ = on;
+  if (on) {
+    Watch(epoll_.get(), listener_.get());
+  } else {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  }
+}
+
+Deadline Acceptor::deadline() const {
+  Deadline first;
+  for (const auto& item : pending_) first = Earlier(first, item.second.deadline);
+  return first;
+}
+
+void Acceptor::Step() {
+  epoll_event events[64];
+  const int n = epoll_wait(epoll_.get(), events, 64, 0);
+  for (int i = 0; i < n; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == listener_.get()) {
+      AcceptAll();
+    } else if (auto it = pending_.find(fd); it != pending_.end() && Advance(&it->second)) {
+      pending_.erase(it);
+    }
+  }
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    it = it->second.deadline.passed() ? pending_.erase(it) : std::next(it);
+  }
+  WatchListener(pending_.size() < kMostPending);
+}
+
+void Acceptor::AcceptAll() {
+  while (pending_.size() < kMostPending) {
+    Fd fd = Accept(listener_.get(), table_);
+    if (!fd.valid()) {
+      // Out of descriptors: the connection stays in the queue, and an ever-readable
+      // listener must not keep this thread busy.
+      if (errno == EMFILE || errno == ENFILE) {
+        HVD_LOG(kWarning) << "cannot accept a connection: " << ErrnoText(errno)
+                          << "; raise the limit on open files (ulimit -n)";
+        WatchListener(false);
+      }
+      return;
+    }
+    Pending pending;
+    pending.challenge = NewChallenge();
+    pending.deadline = Deadline::After(kHandshakeTime);
+    // 40 bytes fit in the buffer of a new socket; a peer that is gone fails later.
+    (void)WriteAll(fd.get(), {&pending.challenge, sizeof(pending.challenge)}, -1,
+                   Deadline::After(std::chrono::seconds(0)));
+    const int number = fd.get();
+    pending.fd = std::move(fd);
+    Watch(epoll_.get(), number);
+    pending_[number] = std::move(pending);
+  }
+}
+
+bool Acceptor::Advance(Pending* pending) {
+  char* const into = reinterpret_cast<char*>(&pending->claim) + pending->got;
+  const ssize_t n = recv(pending->fd.get(), into, sizeof(Claim) - pending->got, 0);
+  if (n < 0) return errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+  if (n == 0) return true;
+  pending->got += n;
+  if (pending->got < sizeof(Claim)) return false;
+
+  Proof proof;
+  Status status = CheckClaim(world_, pending->challenge, pending->claim, &proof);
+  if (status.ok()) {
+    status = WriteAll(pending->fd.get(), {&proof, sizeof(proof)}, -1,
+                      Deadline::After(std::chrono::seconds(0)));
+  }
+  if (!status.ok()) {
+    HVD_LOG(kInfo) << "turned a connection away: " << status.message();
+    return true;
+  }
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pending->fd.get(), nullptr);
+  on_peer_(static_cast<Channel>(pending->claim.channel), pending->claim.caller,
+           std::move(pending->fd));
+  return true;
+}
+
+}  // namespace hvd

@@ -1,0 +1,66 @@
+// Acceptor: turns strangers at the listening socket into authenticated peers.
+//
+// It never waits: each pending handshake is a small state machine with its own
+// deadline, and there are at most kMostPending of them; more strangers wait in the
+// kernel's queue.
+//
+// Threads: the control thread only.
+
+#ifndef TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_
+#define TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "tf_ops/base/deadline.h"
+#include "tf_ops/base/fd.h"
+#include "tf_ops/transport/tcp/handshake.h"
+
+namespace hvd {
+
+class Acceptor {
+ public:
+  static constexpr size_t kMostPending = 128;
+  static constexpr std::chrono::seconds kHandshakeTime{10};
+
+  // Called with each connection that proved who it is.
+  using OnPeer = std::function<void(Channel channel, int peer, Fd fd)>;
+
+  // `world` and `table` outlive this object.
+  Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_peer);
+
+  // Readable when Step() has something to do.
+  int fd() const { return epoll_.get(); }
+
+  // When Step() must run even if fd() stays silent.
+  Deadline deadline() const;
+
+  void Step();
+
+ private:
+  struct Pending {
+    Fd fd;
+    Challenge challenge;
+    Claim claim;
+    size_t got = 0;  // bytes of `claim`
+    Deadline deadline;
+  };
+
+  void AcceptAll();
+  // Reads what there is; true when the handshake is over, well or badly.
+  bool Advance(Pending* pending);
+  void WatchListener(bool on);
+
+  const World& world_;
+  FdTable* const table_;
+  const OnPeer on_peer_;
+  Fd listener_;
+  Fd epoll_;
+  bool watching_ = false;
+  std::map<int, Pending> pending_;  // by descriptor
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_

@@ -1,0 +1,19 @@
+// The calling side of a connection between two ranks.
+
+#ifndef TF_OPS_TRANSPORT_TCP_CALLER_H_
+#define TF_OPS_TRANSPORT_TCP_CALLER_H_
+
+#include "tf_ops/base/deadline.h"
+#include "tf_ops/base/fd.h"
+#include "tf_ops/transport/tcp/handshake.h"
+
+namespace hvd {
+
+// Calls `peer`, shakes hands and returns the connection.  Waits; any thread.
+// Cancelled: `stop_fd` became readable.
+Status CallPeer(const World& world, int peer, Channel channel, FdTable* table, int stop_fd,
+                Deadline deadline, Fd* fd);
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_TCP_CALLER_H_

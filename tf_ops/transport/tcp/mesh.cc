@@ -1,0 +1,53 @@
+#include "tf_ops/transport/tcp/mesh.h"
+
+#include <utility>
+
+#include "tf_ops/base/strings.h"
+#include "tf_ops/transport/tcp/caller.h"
+
+namespace hvd {
+
+Status TcpMesh::Get(int peer, Deadline deadline, DataLink** link) {
+  *link = &links_[peer];
+  if (links_[peer].fd.valid()) return Status::Ok();
+  if (world_.rank > peer) return Dial(peer, deadline);
+
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto ready = [&] { return arrived_[peer].valid() || !aborted_.ok(); };
+  if (deadline.never()) {
+    changed_.wait(lock, ready);
+  } else if (!changed_.wait_until(lock, deadline.at(), ready)) {
+    return Status::DeadlineExceeded(StrCat(world_.RankText(peer), " did not connect in time"));
+  }
+  if (!aborted_.ok()) return aborted_;
+  links_[peer].fd = std::move(arrived_[peer]);
+  return Status::Ok();
+}
+
+Status TcpMesh::Dial(int peer, Deadline deadline) {
+  const Status status =
+      CallPeer(world_, peer, Channel::kData, table_, stop_.fd(), deadline, &links_[peer].fd);
+  return status.code() == Code::kCancelled ? abort_reason() : status;
+}
+
+void TcpMesh::Adopt(int peer, Fd fd) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (arrived_[peer].valid()) return;
+  arrived_[peer] = std::move(fd);
+  changed_.notify_all();
+}
+
+void TcpMesh::Abort(const Status& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!aborted_.ok()) return;
+  aborted_ = why;
+  stop_.Ring();
+  changed_.notify_all();
+}
+
+Status TcpMesh::abort_reason() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return aborted_;
+}
+
+}  // namespace hvd

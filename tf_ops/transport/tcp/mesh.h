@@ -1,0 +1,65 @@
+// The data connections of one rank: one per peer, made at the first SendRecv with it.
+//
+// Of two ranks the higher one calls and the lower one is called, so both know who has
+// to wait for whom.
+//
+// Threads: Get() the data thread; Adopt() the control thread; Abort() any.
+
+#ifndef TF_OPS_TRANSPORT_TCP_MESH_H_
+#define TF_OPS_TRANSPORT_TCP_MESH_H_
+
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "tf_ops/base/deadline.h"
+#include "tf_ops/base/fd.h"
+#include "tf_ops/base/status.h"
+#include "tf_ops/transport/world.h"
+
+namespace hvd {
+
+// A connection and how far it has come: messages carry their number, so that two ranks
+// out of step find out at once.
+struct DataLink {
+  Fd fd;
+  uint64_t sent = 0;
+  uint64_t received = 0;
+};
+
+class TcpMesh {
+ public:
+  TcpMesh(const World& world, FdTable* table)
+      : world_(world), table_(table), stop_(table), links_(world.size), arrived_(world.size) {}
+
+  // The connection to `peer`; it stays valid as long as this object.
+  Status Get(int peer, Deadline deadline, DataLink** link);
+
+  // `peer` has called.  A second call of the same peer is dropped.
+  void Adopt(int peer, Fd fd);
+
+  void Abort(const Status& why);
+
+  // Readable once aborted.
+  int stop_fd() const { return stop_.fd(); }
+  Status abort_reason() const;
+
+  const World& world() const { return world_; }
+
+ private:
+  Status Dial(int peer, Deadline deadline);
+
+  const World& world_;
+  FdTable* const table_;
+  Doorbell stop_;
+  std::vector<DataLink> links_;  // the data thread's
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Fd> arrived_;  // called us, not yet used; guarded by mutex_
+  Status aborted_;           // guarded by mutex_
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_TCP_MESH_H_

@@ -1,0 +1,215 @@
+#include "tf_ops/transport/tcp/socket.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tf_ops/base/strings.h"
+
+namespace hvd {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+std::string EndpointText(const sockaddr* address, int port) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
+              sizeof(text));
+    return StrCat(text, ":", port);
+  }
+  inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text,
+            sizeof(text));
+  return StrCat("[", text, "]:", port);
+}
+
+// The addresses of the interfaces that are up, loopback and link-local ones left out:
+// they mean nothing on another host.
+void AddInterfaceEndpoints(int port, std::vector<std::string>* endpoints) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return;
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    if (item->ifa_addr == nullptr || !(item->ifa_flags & IFF_UP)) continue;
+    if (item->ifa_flags & IFF_LOOPBACK) continue;
+    const int family = item->ifa_addr->sa_family;
+    if (family == AF_INET6) {
+      const auto* v6 = reinterpret_cast<const sockaddr_in6*>(item->ifa_addr);
+      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
+    } else if (family != AF_INET) {
+      continue;
+    }
+    endpoints->push_back(EndpointText(item->ifa_addr, port));
+  }
+  freeifaddrs(list);
+}
+
+// Waits until `fd` has one of `events` (or an error).
+Status Await(int fd, short events, int stop_fd, Deadline deadline) {
+  pollfd fds[2] = {{fd, events, 0}, {stop_fd, POLLIN, 0}};
+  for (;;) {
+    const int n = poll(fds, stop_fd >= 0 ? 2 : 1, deadline.poll_ms());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Status::Internal(StrCat("poll: ", ErrnoText(errno)));
+    if (fds[1].revents != 0) return Status::Cancelled("stopped");
+    if (n == 0) return Status::DeadlineExceeded("no answer in time");
+    return Status::Ok();
+  }
+}
+
+void NoDelay(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+// "host:port" or "[v6]:port".
+bool SplitEndpoint(const std::string& endpoint, std::string* host, std::string* port) {
+  const size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  *host = endpoint.substr(0, colon);
+  *port = endpoint.substr(colon + 1);
+  if (host->front() == '[' && host->back() == ']') *host = host->substr(1, host->size() - 2);
+  return true;
+}
+
+Status CallOne(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline,
+               Fd* fd) {
+  std::string host, port;
+  if (!SplitEndpoint(endpoint, &host, &port)) {
+    return Status::InvalidArgument(StrCat("'", endpoint, "' is not address:port"));
+  }
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return Status::InvalidArgument(StrCat("'", endpoint, "': ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Fd out(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), table);
+  if (!out.valid()) return Status::Internal(StrCat("socket: ", ErrnoText(errno)));
+  NoDelay(out.get());
+  if (connect(out.get(), found->ai_addr, found->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) {
+      return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(errno)));
+    }
+    HVD_RETURN_IF_ERROR(Await(out.get(), POLLOUT, stop_fd, deadline));
+    int error = 0;
+    socklen_t length = sizeof(error);
+    getsockopt(out.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(error)));
+  }
+  *fd = std::move(out);
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string ErrnoText(int error) {
+  char text[256] = "";
+  return strerror_r(error, text, sizeof(text));
+}
+
+Status Listen(bool loopback_only, FdTable* table, Fd* listener,
+              std::vector<std::string>* endpoints) {
+  // One socket for both families where the machine has IPv6.
+  sockaddr_in6 any6 = {};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_addr = in6addr_any;
+  sockaddr_in any4 = {};
+  any4.sin_family = AF_INET;
+  any4.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
+
+  const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  Fd fd;
+  bool bound = false;
+  if (!loopback_only) {
+    fd = Fd(socket(AF_INET6, type, 0), table);
+    const int off = 0;
+    bound = fd.valid() && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0 &&
+            bind(fd.get(), reinterpret_cast<sockaddr*>(&any6), sizeof(any6)) == 0;
+  }
+  if (!bound) {
+    fd = Fd(socket(AF_INET, type, 0), table);
+    bound = fd.valid() && bind(fd.get(), reinterpret_cast<sockaddr*>(&any4), sizeof(any4)) == 0;
+  }
+  if (!bound || listen(fd.get(), kBacklog) != 0) {
+    return Status::Internal(StrCat("cannot open a listening socket: ", ErrnoText(errno)));
+  }
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  // The port lies at the same place for both families.
+  const int port = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  endpoints->clear();
+  if (!loopback_only) AddInterfaceEndpoints(port, endpoints);
+  if (endpoints->empty()) endpoints->push_back(StrCat("127.0.0.1:", port));
+  *listener = std::move(fd);
+  return Status::Ok();
+}
+
+Fd Accept(int listener, FdTable* table) {
+  Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), table);
+  if (fd.valid()) NoDelay(fd.get());
+  return fd;
+}
+
+Status Call(const std::vector<std::string>& endpoints, FdTable* table, int stop_fd,
+            Deadline deadline, Fd* fd) {
+  // One unreachable address must not use up the time of the next.
+  constexpr auto kPerAddress = std::chrono::seconds(5);
+  Status last = Status::InvalidArgument("it published no address");
+  while (!deadline.passed()) {
+    for (const std::string& endpoint : endpoints) {
+      last = CallOne(endpoint, table, stop_fd, Earlier(deadline, Deadline::After(kPerAddress)), fd);
+      if (last.ok() || last.code() == Code::kCancelled) return last;
+    }
+    if (endpoints.empty() || last.code() == Code::kInvalidArgument) break;
+    // Refused or unreachable: a listener exists before its address is published, so
+    // this is a passing fault of the network.
+    pollfd stop = {stop_fd, POLLIN, 0};
+    poll(&stop, stop_fd >= 0 ? 1 : 0, 50);
+  }
+  return last;
+}
+
+Status WriteAll(int fd, ConstBytes out, int stop_fd, Deadline deadline) {
+  while (!out.empty()) {
+    const ssize_t n = send(fd, out.data, out.size, MSG_NOSIGNAL);
+    if (n > 0) {
+      out = out.sub(n, out.size - n);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      HVD_RETURN_IF_ERROR(Await(fd, POLLOUT, stop_fd, deadline));
+    } else if (errno != EINTR) {
+      return Status::PeerLost(ErrnoText(errno));
+    }
+  }
+  return Status::Ok();
+}
+
+Status ReadAll(int fd, Bytes in, int stop_fd, Deadline deadline) {
+  while (!in.empty()) {
+    const ssize_t n = recv(fd, in.data, in.size, 0);
+    if (n > 0) {
+      in = in.sub(n, in.size - n);
+    } else if (n == 0) {
+      return Status::PeerLost("the connection was closed");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      HVD_RETURN_IF_ERROR(Await(fd, POLLIN, stop_fd, deadline));
+    } else if (errno != EINTR) {
+      return Status::PeerLost(ErrnoText(errno));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace hvd

@@ -1,0 +1,42 @@
+// Sockets: listening, calling, and whole fixed-size messages with a deadline.
+//
+// Every descriptor is close-on-exec, non-blocking and entered in the FdTable.
+
+#ifndef TF_OPS_TRANSPORT_TCP_SOCKET_H_
+#define TF_OPS_TRANSPORT_TCP_SOCKET_H_
+
+#include <string>
+#include <vector>
+
+#include "tf_ops/base/bytes.h"
+#include "tf_ops/base/deadline.h"
+#include "tf_ops/base/fd.h"
+#include "tf_ops/base/status.h"
+
+namespace hvd {
+
+// A listening socket on a port the system chose.  `loopback_only`: reachable from this
+// host alone.  `endpoints`: the "address:port" at which others may call it, the most
+// likely first.
+Status Listen(bool loopback_only, FdTable* table, Fd* listener,
+              std::vector<std::string>* endpoints);
+
+// The next connection waiting at `listener`, or an invalid Fd when there is none.
+Fd Accept(int listener, FdTable* table);
+
+// A connection to the first endpoint that answers.  A readable `stop_fd` ends the wait
+// with Cancelled.
+Status Call(const std::vector<std::string>& endpoints, FdTable* table, int stop_fd,
+            Deadline deadline, Fd* fd);
+
+// The whole of `out`, or all of `in`.  PeerLost when the connection ends, Cancelled when
+// `stop_fd` becomes readable.
+Status WriteAll(int fd, ConstBytes out, int stop_fd, Deadline deadline);
+Status ReadAll(int fd, Bytes in, int stop_fd, Deadline deadline);
+
+// "Connection reset by peer", for `error` as errno has it.
+std::string ErrnoText(int error);
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_TCP_SOCKET_H_

@@ -1,0 +1,1 @@
+"""What the Makefile runs; run the modules as `python -m tools.NAME` from the root."""

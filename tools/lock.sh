@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Writes requirements/tf-VERSION.lock: what requirements/tf-VERSION.in resolves to today.
+#
+# Usage: tools/lock.sh VERSION PYTHON, with the oldest Python that the venv may be made with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${1:?"usage: tools/lock.sh VERSION PYTHON"}
+python=${2:?"usage: tools/lock.sh VERSION PYTHON"}
+input=requirements/tf-$version.in
+lock=requirements/tf-$version.lock
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+"$python" -m venv "$scratch/venv"
+"$scratch/venv/bin/python" -m pip install --quiet --upgrade pip
+"$scratch/venv/bin/python" -m pip install --progress-bar off -r "$input"
+{
+  echo "# Written by tools/lock.sh from tf-$version.in with $("$python" --version); do not edit."
+  "$scratch/venv/bin/python" -m pip freeze --all --exclude pip
+} > "$scratch/lock"
+if grep -nE '://|@ ' "$scratch/lock"; then
+  echo "error: the lock names places instead of versions (lines above)" >&2
+  exit 1
+fi
+mv "$scratch/lock" "$lock"
+echo "[lock] $lock: $(grep -vc '^#' "$lock") packages"
