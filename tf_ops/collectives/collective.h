@@ -33,7 +33,8 @@ struct Collective {
   // What two ranks must agree on, beside kind and dtype.  FailedPrecondition names both.
   Status (*agree)(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
-  // The shape of this rank's output.  `rows`: the first dimension on each member.
+  // The shape of this rank's output; null: it has none.  `rows`: the first dimension on each
+  // member.
   std::vector<int64_t> (*output_shape)(const Signature& signature,
                                        const std::vector<int64_t>& rows);
 

@@ -115,8 +115,9 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
     Request& request = *work.requests[i];
     const Signature& mine = request.signature;
     const std::vector<int64_t>& rows = work.response.rows[i];
-    if (request.output == nullptr && request.allocate) {
-      const auto shape = FindCollective(mine.kind)->output_shape(mine, rows);
+    const auto output_shape = FindCollective(mine.kind)->output_shape;
+    if (request.output == nullptr && request.allocate && output_shape != nullptr) {
+      const auto shape = output_shape(mine, rows);
       Status status = request.allocate(shape, &request.output);
       if (!status.ok()) {
         return Status(status.code(), StrCat(mine.Title(), ": ", world_.RankText(world_.rank),

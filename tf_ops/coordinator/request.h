@@ -21,7 +21,8 @@ struct Request {
   Signature signature;
   const void* input = nullptr;  // row-major; lives until `done`
   void* output = nullptr;       // null: `allocate` gives it when the shape is known
-  // The memory for an output of `shape`.  Data thread, at most once, before `done`.
+  // The memory for an output of `shape`; empty where `output` is given or nothing comes
+  // out.  Data thread, at most once, before `done`.
   std::function<Status(const std::vector<int64_t>& shape, void** output)> allocate;
   std::function<void(const Status& status)> done;
 

@@ -180,6 +180,10 @@ Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   s.root = r.root;
   s.gradient = r.gradient != 0;
   s.shape.assign(r.shape, r.shape + r.ndim);
+  if (r.output == nullptr && r.allocate == nullptr && s.kind != hvd::Kind::kBarrier &&
+      s.count() != 0) {
+    return Status::InvalidArgument(StrCat(s.Title(), ": neither output nor allocate is given"));
+  }
   request->input = r.input;
   request->output = r.output;
   if (r.allocate != nullptr) {

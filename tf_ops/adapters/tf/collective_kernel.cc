@@ -33,7 +33,6 @@ class Call {
           !self->manager_->RegisterCallback(self->token_, [self] { self->Cancel(); });
     }
     request->context = new std::shared_ptr<Call>(self);
-    request->allocate = &Call::Allocate;
     request->done = &Call::Done;
     uint64_t id = 0;
     const int code = hvd_enqueue(request, &id);
@@ -46,17 +45,7 @@ class Call {
     hvd_cancel(id);
   }
 
- private:
-  void Cancel() {
-    uint64_t id;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      cancelled_ = true;
-      id = id_;
-    }
-    if (id != 0) hvd_cancel(id);
-  }
-
+  // hvd_request::allocate.
   static int Allocate(void* context, const int64_t* shape, int32_t ndim, void** output) {
     Call& self = **static_cast<std::shared_ptr<Call>*>(context);
     tf::TensorShape tf_shape;
@@ -67,6 +56,17 @@ class Call {
     if (!self.context_->allocate_output(0, tf_shape, &tensor).ok()) return HVD_INTERNAL;
     *output = tensor->data();
     return HVD_OK;
+  }
+
+ private:
+  void Cancel() {
+    uint64_t id;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      cancelled_ = true;
+      id = id_;
+    }
+    if (id != 0) hvd_cancel(id);
   }
 
   static void Done(void* context, int code, const char* message) {
@@ -131,6 +131,8 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
       OP_REQUIRES_OK_ASYNC(c, c->forward_input_or_allocate_output({0}, 0, input.shape(), &output),
                            done);
       request.output = output->data();
+    } else {
+      request.allocate = &Call::Allocate;
     }
   }
   request.shape = shape.data();

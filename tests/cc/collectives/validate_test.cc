@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include "tf_ops/collectives/collective.h"
+
+namespace hvd {
+namespace {
+
+const std::vector<int> kMembers = {0, 1, 2};
+
+Signature Of(Kind kind, std::vector<int64_t> shape = {2, 3}) {
+  Signature s;
+  s.name = "x";
+  s.kind = kind;
+  s.dtype = DType::kFloat32;
+  s.shape = std::move(shape);
+  return s;
+}
+
+struct Case {
+  const char* what;
+  Signature signature;
+  Code code;
+  const char* words;
+};
+
+std::vector<Case> Cases() {
+  Signature bool_average = Of(Kind::kAllreduce);
+  bool_average.dtype = DType::kBool;
+  bool_average.op = ReduceOp::kAverage;
+  Signature adasum = Of(Kind::kAllreduce);
+  adasum.op = ReduceOp::kAdasum;
+  Signature far_root = Of(Kind::kBroadcast);
+  far_root.root = 7;
+  Signature negative_root = Of(Kind::kBroadcast);
+  negative_root.root = -1;
+  Signature nameless = Of(Kind::kAllreduce);
+  nameless.name = "";
+  return {
+      {"allreduce", Of(Kind::kAllreduce), Code::kOk, ""},
+      {"scalar allreduce", Of(Kind::kAllreduce, {}), Code::kOk, ""},
+      {"empty allreduce", Of(Kind::kAllreduce, {0, 5}), Code::kOk, ""},
+      {"allgather", Of(Kind::kAllgather, {0, 5}), Code::kOk, ""},
+      {"scalar allgather", Of(Kind::kAllgather, {}), Code::kInvalidArgument, "scalar"},
+      {"average of bools", bool_average, Code::kInvalidArgument, "bool"},
+      {"Adasum", adasum, Code::kUnimplemented, "Adasum"},
+      {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
+      {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
+      {"no name", nameless, Code::kInvalidArgument, "name"},
+      {"alltoall", Of(Kind::kAlltoall), Code::kUnimplemented, "not built yet"},
+      {"negative dimension", Of(Kind::kAllreduce, {-1}), Code::kInvalidArgument, "[-1]"},
+      {"2^63 bytes", Of(Kind::kAllreduce, {int64_t{1} << 31, int64_t{1} << 30}),
+       Code::kInvalidArgument, "2^63"},
+      {"just below 2^63 bytes", Of(Kind::kAllreduce, {int64_t{1} << 31, (int64_t{1} << 30) - 1}),
+       Code::kOk, ""},
+  };
+}
+
+TEST(Validate, EveryRule) {
+  for (const Case& c : Cases()) {
+    const Status status = Validate(c.signature, kMembers, 1);
+    EXPECT_EQ(status.code(), c.code) << c.what << ": " << status;
+    EXPECT_NE(status.message().find(c.words), std::string::npos) << c.what << ": " << status;
+  }
+}
+
+TEST(Validate, ARankOutsideTheSet) {
+  EXPECT_EQ(Validate(Of(Kind::kAllreduce), {1, 2}, 0).code(), Code::kInvalidArgument);
+}
+
+TEST(Agree, NamesBothRanksAndBothValues) {
+  const Signature a = Of(Kind::kAllreduce);
+  std::vector<std::pair<Signature, const char*>> others;
+  others.push_back({Of(Kind::kAllreduce, {3, 2}), "shape [3, 2], rank 0 sent [2, 3]"});
+  others.push_back({Of(Kind::kBroadcast), "kind broadcast, rank 0 sent allreduce"});
+  others.push_back({a, "dtype int32, rank 0 sent float32"});
+  others.back().first.dtype = DType::kInt32;
+  others.push_back({a, "op Min, rank 0 sent Sum"});
+  others.back().first.op = ReduceOp::kMin;
+  others.push_back({a, "prescale_factor 0.5, rank 0 sent 1"});
+  others.back().first.prescale = 0.5;
+  others.push_back({a, "postscale_factor 2, rank 0 sent 1"});
+  others.back().first.postscale = 2;
+  for (const auto& [b, words] : others) {
+    const Status status = Agree(b, 4, a, 0);
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_NE(status.message().find(std::string("'x': rank 4 sent ") + words), std::string::npos)
+        << status;
+  }
+  EXPECT_TRUE(Agree(a, 4, a, 0).ok());
+}
+
+TEST(Agree, AllgatherRowsMayDiffer) {
+  EXPECT_TRUE(Agree(Of(Kind::kAllgather, {1, 3}), 1, Of(Kind::kAllgather, {9, 3}), 0).ok());
+  EXPECT_FALSE(Agree(Of(Kind::kAllgather, {1, 4}), 1, Of(Kind::kAllgather, {1, 3}), 0).ok());
+  EXPECT_FALSE(Agree(Of(Kind::kAllgather, {1}), 1, Of(Kind::kAllgather, {1, 1}), 0).ok());
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,121 @@
+#include "tf_ops/device/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tf_ops/device/half.h"
+
+namespace hvd {
+namespace {
+
+template <typename T>
+std::vector<T> Reduce(DType dtype, const Reduction& reduction,
+                      const std::vector<std::vector<T>>& ranks) {
+  std::vector<const void*> contributions;
+  for (const auto& rank : ranks) contributions.push_back(rank.data());
+  std::vector<T> out(ranks[0].size());
+  ReduceInOrder(dtype, reduction, contributions.data(), static_cast<int>(ranks.size()), out.data(),
+                static_cast<int64_t>(out.size()));
+  return out;
+}
+
+Reduction Of(ReduceOp op, double prescale = 1, double postscale = 1, int divisor = 1) {
+  return {op, prescale, postscale, divisor};
+}
+
+TEST(Reduce, EveryOpOnFloats) {
+  const std::vector<std::vector<float>> ranks = {{1, -2, 3}, {4, 5, -6}, {0.5, 0.5, 2}};
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kSum), ranks), std::vector<float>({5.5, 3.5, -1}));
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kMin), ranks), std::vector<float>({0.5, -2, -6}));
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kMax), ranks), std::vector<float>({4, 5, 3}));
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kProduct), ranks),
+            std::vector<float>({2, -5, -36}));
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kAverage, 1, 1, 2), ranks),
+            std::vector<float>({2.75, 1.75, -0.5}));
+  EXPECT_EQ(Reduce(DType::kFloat32, Of(ReduceOp::kSum, 2, 10), ranks),
+            std::vector<float>({110, 70, -20}));
+}
+
+TEST(Reduce, AverageDividesExactly) {
+  // A factor of 1/3 would give 0.99999994 or 1.0000001 for some of these.
+  for (float x : {1.0f, 3.0f, 7.0f, 49.0f, 1e20f}) {
+    EXPECT_EQ(Reduce<float>(DType::kFloat32, Of(ReduceOp::kAverage, 1, 1, 3), {{x}, {x}, {x}})[0],
+              (x + x + x) / 3);
+  }
+}
+
+TEST(Reduce, NanOnAnyRankStays) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+    EXPECT_TRUE(std::isnan(Reduce<float>(DType::kFloat32, Of(op), {{nan}, {1}})[0])) << Name(op);
+    EXPECT_TRUE(std::isnan(Reduce<float>(DType::kFloat32, Of(op), {{1}, {nan}})[0])) << Name(op);
+  }
+}
+
+TEST(Reduce, SixteenBitFloatsRoundOnce) {
+  // 2048 + 1 + 1: rounding after each addition would lose both ones.
+  const auto f16 = [](float x) { return Float16::FromFloat(x).bits; };
+  const auto bf16 = [](float x) { return Bfloat16::FromFloat(x).bits; };
+  EXPECT_EQ(
+      Reduce<uint16_t>(DType::kFloat16, Of(ReduceOp::kSum), {{f16(2048)}, {f16(1)}, {f16(1)}})[0],
+      f16(2050));
+  EXPECT_EQ(Reduce<uint16_t>(DType::kBfloat16, Of(ReduceOp::kSum),
+                             {{bf16(256)}, {bf16(1)}, {bf16(1)}})[0],
+            bf16(258));
+}
+
+TEST(Reduce, IntegersWrapAndDivideTowardZero) {
+  EXPECT_EQ(Reduce<int8_t>(DType::kInt8, Of(ReduceOp::kSum), {{127}, {1}})[0], -128);
+  EXPECT_EQ(Reduce<uint8_t>(DType::kUint8, Of(ReduceOp::kSum), {{255}, {2}})[0], 1);
+  EXPECT_EQ(Reduce<uint16_t>(DType::kUint16, Of(ReduceOp::kProduct), {{65535}, {65535}})[0], 1);
+  EXPECT_EQ(Reduce<int64_t>(DType::kInt64, Of(ReduceOp::kSum),
+                            {{std::numeric_limits<int64_t>::max()}, {1}})[0],
+            std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kAverage, 1, 1, 2), {{-3}, {-4}})[0], -3);
+  // Exact beyond what a double holds, as long as there are no factors.
+  const int64_t big = (int64_t{1} << 53) + 1;
+  EXPECT_EQ(Reduce<int64_t>(DType::kInt64, Of(ReduceOp::kSum), {{big}, {0}})[0], big);
+}
+
+TEST(Reduce, IntegerFactorsComeOnceAtTheEnd) {
+  // 3 * 0.5 + 3 * 0.5 with two roundings would be 2.
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kSum, 0.5), {{3}, {3}})[0], 3);
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kSum, 1, -0.5), {{3}, {2}})[0], -2);
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kProduct, 2), {{3}, {5}})[0], 60);
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kMin, -2), {{3}, {5}})[0], -10);
+  EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kMax, -2), {{3}, {5}})[0], -6);
+  EXPECT_EQ(Reduce<uint8_t>(DType::kUint8, Of(ReduceOp::kSum, 1, 1e9), {{1}, {1}})[0], 255);
+}
+
+TEST(Reduce, BoolsAreOrAndAnd) {
+  const std::vector<std::vector<uint8_t>> ranks = {{0, 0, 1, 1}, {0, 1, 0, 1}};
+  for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax}) {
+    EXPECT_EQ(Reduce(DType::kBool, Of(op), ranks), std::vector<uint8_t>({0, 1, 1, 1}));
+  }
+  for (ReduceOp op : {ReduceOp::kProduct, ReduceOp::kMin}) {
+    EXPECT_EQ(Reduce(DType::kBool, Of(op), ranks), std::vector<uint8_t>({0, 0, 0, 1}));
+  }
+}
+
+TEST(Reduce, TheOrderIsTheRanks) {
+  // (1e8 + -1e8) + 1 is 1, but 1e8 + (-1e8 + 1) is 0.
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Of(ReduceOp::kSum), {{1e8f}, {-1e8f}, {1}})[0], 1);
+  EXPECT_EQ(Reduce<float>(DType::kFloat32, Of(ReduceOp::kSum), {{1}, {1e8f}, {-1e8f}})[0], 0);
+}
+
+TEST(Reduce, InPlaceAndLongerThanATile) {
+  std::vector<double> a(5000), b(5000);
+  for (int i = 0; i < 5000; ++i) {
+    a[i] = i;
+    b[i] = 2 * i;
+  }
+  const void* contributions[] = {a.data(), b.data()};
+  ReduceInOrder(DType::kFloat64, Of(ReduceOp::kSum), contributions, 2, b.data(), 5000);
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(b[i], 3 * i);
+}
+
+}  // namespace
+}  // namespace hvd

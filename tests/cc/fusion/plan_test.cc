@@ -1,0 +1,59 @@
+#include "tf_ops/fusion/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace hvd {
+namespace {
+
+using Buckets = std::vector<std::vector<size_t>>;
+
+Signature Tensor(int64_t floats, ReduceOp op = ReduceOp::kSum, int set = 0) {
+  Signature s;
+  s.name = "x";
+  s.kind = Kind::kAllreduce;
+  s.dtype = DType::kFloat32;
+  s.op = op;
+  s.process_set = set;
+  s.shape = {floats};
+  return s;
+}
+
+Buckets Plan(const std::vector<Signature>& tensors, int64_t threshold_bytes) {
+  std::vector<const Signature*> pointers;
+  for (const Signature& s : tensors) pointers.push_back(&s);
+  return PlanBuckets(pointers, threshold_bytes);
+}
+
+TEST(Plan, NothingReady) { EXPECT_EQ(Plan({}, 100), Buckets()); }
+
+TEST(Plan, FillsUpToTheThreshold) {
+  EXPECT_EQ(Plan({Tensor(10), Tensor(10), Tensor(5), Tensor(1)}, 80), Buckets({{0, 1}, {2, 3}}));
+}
+
+TEST(Plan, AThresholdOfZeroFusesNothing) {
+  EXPECT_EQ(Plan({Tensor(1), Tensor(0), Tensor(1)}, 0), Buckets({{0}, {1}, {2}}));
+}
+
+TEST(Plan, ALargeTensorTravelsAloneAndDoesNotCloseTheBucket) {
+  EXPECT_EQ(Plan({Tensor(1), Tensor(1000), Tensor(1)}, 100), Buckets({{0, 2}, {1}}));
+}
+
+TEST(Plan, WhatDiffersTravelsApart) {
+  Signature scaled = Tensor(1);
+  scaled.prescale = 2;
+  Signature other_type = Tensor(1);
+  other_type.dtype = DType::kInt32;
+  EXPECT_EQ(Plan({Tensor(1), Tensor(1, ReduceOp::kMax), Tensor(1, ReduceOp::kSum, 1), scaled,
+                  other_type, Tensor(1)},
+                 100),
+            Buckets({{0, 5}, {1}, {2}, {3}, {4}}));
+}
+
+TEST(Plan, OnlyFusableCollectivesFuse) {
+  Signature gather = Tensor(1);
+  gather.kind = Kind::kAllgather;
+  EXPECT_EQ(Plan({gather, gather}, 100), Buckets({{0}, {1}}));
+}
+
+}  // namespace
+}  // namespace hvd

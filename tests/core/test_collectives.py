@@ -1,0 +1,143 @@
+"""Every collective, element type and reduction over N processes, against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horovod.common import basics
+from horovod.common.reduce_ops import ReduceOp
+from tests.core import client
+from tests.harness.ranks import run_ranks
+
+SIZES = [1, 2, 3, 4, 7]
+SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (1025,), (70001,)]
+SMALL_STAGING = {"HOROVOD_STAGING_BYTES": "4096"}
+
+
+def _of_rank(rank: int, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> Any:
+    """A rank's tensor, the same wherever it is made."""
+    random = np.random.default_rng([rank, seed])
+    if dtype == np.dtype("bool"):
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        return random.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
+    return np.asarray(random.standard_normal(shape)).astype(dtype)
+
+
+def _reduced(op: ReduceOp, arrays: list[Any]) -> Any:
+    """What the reduction should be, in float64 or exactly in the integer type."""
+    dtype = arrays[0].dtype
+    if dtype == np.dtype("bool"):
+        combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and
+    else:
+        combine = {
+            ReduceOp.Sum: np.add,
+            ReduceOp.Average: np.add,
+            ReduceOp.Min: np.minimum,
+            ReduceOp.Max: np.maximum,
+            ReduceOp.Product: np.multiply,
+        }[op]
+    exact = dtype.kind in "biu"
+    result = arrays[0] if exact else arrays[0].astype("float64")
+    for array in arrays[1:]:
+        result = combine(result, array if exact else array.astype("float64"), dtype=result.dtype)
+    if op == ReduceOp.Average:
+        n = len(arrays)
+        # Toward zero: NumPy's // rounds down.
+        result = (np.sign(result) * (np.abs(result) // n)).astype(dtype) if exact else result / n
+    return result
+
+
+def _check_everything() -> int:
+    basics.init()
+    rank, size = basics.rank(), basics.size()
+    cells = 0
+    for number, dtype in enumerate(client.DTYPES):
+        for shape in SHAPES:
+            everyone = [_of_rank(r, shape, dtype, number) for r in range(size)]
+            mine = everyone[rank]
+            for op in (o for o in ReduceOp if o != ReduceOp.Adasum):
+                if dtype == np.dtype("bool") and op == ReduceOp.Average:
+                    continue
+                got = client.allreduce(mine, f"{dtype}{shape}{op}", op).wait()
+                want = _reduced(op, everyone)
+                assert got.dtype == dtype and got.shape == shape
+                # One rounding to the type, of sums that were accumulated in at least float32.
+                epsilon = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-13}
+                tolerance = epsilon.get(str(dtype), 0)
+                np.testing.assert_allclose(
+                    got.astype("float64"), want.astype("float64"), rtol=tolerance, atol=tolerance
+                )
+                cells += 1
+            root = number % size
+            got = client.broadcast(mine, root, f"b{dtype}{shape}").wait()
+            np.testing.assert_array_equal(got, everyone[root])
+            if shape:
+                rows = [np.repeat(a[:1], r, axis=0) for r, a in enumerate(everyone)]
+                got = client.allgather(rows[rank], f"g{dtype}{shape}").wait()
+                np.testing.assert_array_equal(got, np.concatenate(rows))
+    client.barrier().wait()
+    return cells
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_collective_dtype_and_reduction_is_right(size: int) -> None:
+    cells = run_ranks(_check_everything, size, timeout_s=240)
+    assert cells == [len(SHAPES) * (10 * 5 + 4)] * size
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_small_blocks_change_nothing(size: int) -> None:
+    run_ranks(_check_everything, size, timeout_s=240, env=SMALL_STAGING)
+
+
+def _in_random_order(seed: int, threshold: str) -> bytes:
+    """60 tensors, each rank in its own order; returns the bytes of all results."""
+    basics.init()
+    rank = basics.rank()
+    tensors = [
+        _of_rank(rank, (1 + 97 * t,), np.dtype("float16" if t % 3 else "float32"), t)
+        for t in range(60)
+    ]
+    order = np.random.default_rng([seed, rank]).permutation(len(tensors))
+    handles = {int(t): client.allreduce(tensors[t], f"t{t}", ReduceOp.Average) for t in order}
+    return b"".join(handles[t].wait().tobytes() for t in range(len(tensors)))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_same_bits_in_any_order_and_fusion(size: int) -> None:
+    runs = [
+        run_ranks(
+            _in_random_order, size, seed, threshold, env={"HOROVOD_FUSION_THRESHOLD": threshold}
+        )
+        for seed, threshold in ((0, "0"), (1, "67108864"), (2, "5000"))
+    ]
+    assert len({bits for run in runs for bits in run}) == 1
+
+
+def _opposite_orders() -> float:
+    basics.init()
+    names = [f"n{i}" for i in range(200)]
+    if basics.rank() % 2:
+        names.reverse()
+    handles = [client.allreduce(np.float32(1), name) for name in names]
+    return float(sum(handle.wait() for handle in handles))
+
+
+def test_two_ranks_may_enqueue_in_opposite_orders() -> None:
+    assert run_ranks(_opposite_orders, 2) == [400.0, 400.0]
+
+
+def _many() -> bool:
+    basics.init()
+    for i in range(10_000):
+        assert client.allreduce(np.float32(i), "same").wait() == i * basics.size()
+    handles = [client.allreduce(np.float32(i), f"m{i}") for i in range(2_000)]
+    return all(handle.wait() == i * basics.size() for i, handle in enumerate(handles))
+
+
+def test_ten_thousand_of_one_name_and_two_thousand_names_at_once() -> None:
+    assert run_ranks(_many, 2, timeout_s=120) == [True, True]

@@ -1,0 +1,219 @@
+"""From init to the end: again and again, in order, badly, and where nobody is allowed to hang."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from horovod.common import basics, core
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet
+from tests.core import client
+from tests.harness.ranks import run_ranks
+
+NOTICED_WITHIN_S = 5.0
+
+
+def _works(name: str = "works") -> None:
+    assert client.allreduce(np.float32(1), name).wait() == basics.size()
+
+
+def _again_and_again() -> int:
+    for generation in range(100):
+        basics.init()
+        basics.init()  # twice is once
+        assert basics.is_initialized()
+        if generation % 10 == 0:
+            _works()
+        basics.shutdown()
+        basics.shutdown()
+        assert not basics.is_initialized()
+    with pytest.raises(ValueError, match="init"):
+        basics.rank()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_hundred_generations_leave_no_descriptor(size: int) -> None:
+    for left in run_ranks(_again_and_again, size, timeout_s=120):
+        assert left < 15
+
+
+def _error_of(action: Any) -> tuple[int, str, float]:
+    begin_s = time.monotonic()
+    try:
+        action()
+    except core.CoreError as error:
+        return error.code, str(error), time.monotonic() - begin_s
+    raise AssertionError("no error")
+
+
+def _until_it_fails() -> tuple[int, str, float]:
+    """Steps until one fails, as training does, and then once more."""
+
+    def steps() -> None:
+        while True:
+            client.allreduce(np.ones(300_000, "float32"), "gradient").wait()
+
+    code, text, _ = _error_of(steps)
+    again, _, _ = _error_of(lambda: client.allreduce(np.float32(1), "next"))
+    assert again == code
+    with pytest.raises(core.CoreError):
+        core.check(core.load().hvd_failure(None, 0))
+    return code, text, time.monotonic()
+
+
+def _killed(how: str) -> Any:
+    basics.init()
+    _works()
+    if basics.rank() == 1:
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        # A data loader that lives on must not hide the death.
+        if how == "forked" and os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+    return _until_it_fails()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("how", ["plain", "forked"])
+def test_a_killed_rank_ends_the_others_by_name(size: int, how: str) -> None:
+    results = run_ranks(_killed, size, how, may_die=[1])
+    assert results[1] is None
+    for rank, result in enumerate(results):
+        if rank != 1:
+            code, text, _ = result
+            assert code == core.PEER_LOST
+            assert "rank 1 (host localhost)" in text and "'gradient'" in text
+
+
+# It waits before its end, since the others may still be in the last collective.
+_LEAVER = """
+import sys, time
+from horovod.common import basics
+from tests.core.test_life import _works
+basics.init()
+_works()
+time.sleep(0.5)
+{ending}
+"""
+
+
+def _one_leaves(ending: str) -> Any:
+    if os.environ["HOROVOD_RANK"] == "1":
+        # A program of its own: the harness would turn its end into another.
+        os.execv(sys.executable, [sys.executable, "-c", _LEAVER.format(ending=ending)])
+    basics.init()
+    _works()
+    return _error_of(lambda: client.allreduce(np.float32(1), "never").wait())
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "words"),
+    [
+        ("sys.exit(0)", core.SHUTDOWN, "ended in order"),
+        ("pass", core.SHUTDOWN, "ended in order"),
+        ("sys.exit(3)", core.PEER_LOST, "exit status 3"),
+        ("raise RuntimeError('planned')", core.PEER_LOST, "exit status 1"),
+        ("import os; os.abort()", core.PEER_LOST, "is lost"),
+        ("import os; os._exit(0)", core.PEER_LOST, "is lost"),
+    ],
+)
+def test_an_end_is_told_as_it_was(ending: str, code: int, words: str) -> None:
+    results = run_ranks(_one_leaves, 3, ending, may_die=[1])
+    for rank in (0, 2):
+        got, text, seconds = results[rank]
+        assert got == code, text
+        assert words in text and "rank 1" in text
+        assert seconds < NOTICED_WITHIN_S
+
+
+def _stopped_for_a_while() -> bool:
+    basics.init()
+    _works()
+    if basics.rank() == 1:
+        me = os.getpid()
+        subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -STOP {me}; sleep 3; kill -CONT {me}"])
+    end_s = time.monotonic() + 6
+    for step in range(10_000):
+        more = float(time.monotonic() < end_s)
+        if client.allreduce(np.float32(more), f"step{step}").wait() < basics.size():
+            return True
+    return False
+
+
+def test_a_stopped_rank_is_slow_and_not_lost() -> None:
+    assert run_ranks(_stopped_for_a_while, 2) == [True, True]
+
+
+def _one_process_set() -> Any:
+    pair = ProcessSet([2, 0])
+    basics.init(process_sets=[pair])
+    assert pair.process_set_id == 1 and pair.size() == 2
+    if pair.included():
+        total = client.allreduce(np.float32(basics.rank()), "x", process_set=1).wait()
+        return pair.rank(), float(total)
+    code, text, _ = _error_of(lambda: client.allreduce(np.float32(1), "x", process_set=1))
+    assert "rank 1 is not in process set 1" in text
+    return code
+
+
+def test_a_process_set_has_its_own_ranks() -> None:
+    assert run_ranks(_one_process_set, 3) == [(0, 2.0), 2, (1, 2.0)]
+
+
+def _different_process_sets() -> str:
+    sets = [ProcessSet([0, 1])] if os.environ["HOROVOD_RANK"] == "1" else None
+    with pytest.raises(ValueError, match="must be the same") as error:
+        basics.init(process_sets=sets)
+    return str(error.value)
+
+
+def test_ranks_that_pass_different_process_sets_are_told() -> None:
+    first, second = run_ranks(_different_process_sets, 2)
+    assert first == second and "[[0, 1]]" in first
+
+
+def _forks() -> int:
+    basics.init()
+    _works()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if not basics.is_initialized():
+                client.allreduce(np.float32(1), "from the child")
+        except core.CoreError as error:
+            status = 0 if "forked" in str(error) else 2
+        # Not os._exit: the handlers of an ordinary end must stay silent, too.
+        basics.shutdown()
+        ctypes.CDLL(None).exit(status)
+    status = os.waitpid(child, 0)[1]
+    _works("after the child")
+    return status
+
+
+def test_a_forked_child_is_no_rank_and_its_end_is_no_goodbye() -> None:
+    assert run_ranks(_forks, 2) == [0, 0]
+
+
+def _gives_up() -> str:
+    if os.environ["HOROVOD_RANK"] == "1":
+        return ""
+    with pytest.raises(HorovodInternalError) as error:
+        basics.init()
+    return str(error.value)
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    text = run_ranks(_gives_up, 2, env={"HOROVOD_START_TIMEOUT_SECONDS": "1"})[0]
+    assert "rank 1" in text and "HOROVOD_START_TIMEOUT_SECONDS" in text
