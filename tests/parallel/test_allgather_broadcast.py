@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.harness.ranks import run_ranks
+from tests.harness.pool import run_ranks
 from tests.parallel.modes import MODES, evaluate
 
 DTYPES = [

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.harness.ranks import run_ranks
+from tests.harness.pool import run_ranks
 from tests.parallel.modes import MODES, evaluate
 
 INTEGERS = ("uint8", "int8", "uint16", "int16", "int32", "int64")

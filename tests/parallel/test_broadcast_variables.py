@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.harness.ranks import run_ranks
+from tests.harness.pool import run_ranks
 
 
 def _eager_and_function() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.harness.ranks import run_ranks
+from tests.harness.pool import run_ranks
 
 OPTIMIZERS = ("GradientDescent", "Momentum", "Adam")
 EXAMPLES, FEATURES, WORDS, WIDTH = 12, 4, 7, 3  # EXAMPLES divides by 1, 2 and 3 ranks

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.harness.ranks import run_ranks
+from tests.harness.pool import run_ranks
 
 
 def _names_in_opposite_order(names: int, steps: int) -> None:
