@@ -217,3 +217,16 @@ def _gives_up() -> str:
 def test_a_rank_that_never_comes_is_named() -> None:
     text = run_ranks(_gives_up, 2, env={"HOROVOD_START_TIMEOUT_SECONDS": "1"})[0]
     assert "rank 1" in text and "HOROVOD_START_TIMEOUT_SECONDS" in text
+
+
+def _child_of_no_rank() -> int:
+    assert not basics.is_initialized()
+    child = os.fork()
+    if child == 0:
+        basics.init()  # its parent is no rank, so it may be one itself
+        ctypes.CDLL(None).exit(0 if basics.size() == 1 else 1)
+    return os.waitpid(child, 0)[1]
+
+
+def test_a_forked_child_of_no_rank_may_be_one() -> None:
+    assert run_ranks(_child_of_no_rank, 1) == [0]

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -37,7 +38,7 @@ struct Process {
   hvd::Fd listener;                  // opened by hvd_listen, for the next hvd_start
   std::shared_ptr<Runtime> runtime;  // guarded by mutex
   bool ready = false;                // hvd_wait_ready has succeeded; guarded by mutex
-  pid_t pid = getpid();              // a forked child has another
+  std::atomic<pid_t> pid{0};         // that called hvd_start and not yet hvd_shutdown, or 0
 };
 
 Process& process() {
@@ -56,7 +57,11 @@ Status NotInitialized() {
   return Status(Code::kNotInitialized, "not initialized: call hvd.init() first");
 }
 
-bool InForkedChild() { return process().pid != getpid(); }
+// A child of a rank has its memory, but neither its threads nor its sockets.
+bool InForkedChild() {
+  const pid_t pid = process().pid;
+  return pid != 0 && pid != getpid();
+}
 
 Status ForkedChild() {
   return Status(Code::kNotInitialized,
@@ -77,6 +82,12 @@ int FromWorld(Get get) {
   return runtime == nullptr ? -1 : get(runtime->world());
 }
 
+// REQUIRES: process().mutex is held.
+void Forget() {
+  process().runtime.reset();
+  process().pid = 0;
+}
+
 Status Shutdown(int exit_status) {
   if (InForkedChild()) return Status::Ok();
   std::shared_ptr<Runtime> runtime;
@@ -88,7 +99,7 @@ Status Shutdown(int exit_status) {
   if (runtime == nullptr) return Status::Ok();
   HVD_RETURN_IF_ERROR(runtime->Shutdown(exit_status));
   std::lock_guard<std::mutex> lock(process().mutex);
-  if (process().runtime == runtime) process().runtime.reset();
+  if (process().runtime == runtime) Forget();
   return Status::Ok();
 }
 
@@ -159,6 +170,7 @@ Status Start(const hvd_world& w) {
                                      &process().fds, &fabric));
   process().runtime =
       std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
+  process().pid = getpid();
   process().runtime->Start();
   return Status::Ok();
 }
@@ -251,7 +263,7 @@ int hvd_wait_ready(double seconds) {
     return Return(Status::Shutdown("shutdown() was called during init()"));
   }
   process().ready = status.ok();
-  if (!status.ok()) process().runtime.reset();
+  if (!status.ok()) Forget();
   // The caller tells this apart from "not yet".
   if (status.code() == Code::kDeadlineExceeded) status = Status::PeerLost(status.message());
   return Return(status);
