@@ -28,12 +28,11 @@ def _works(name: str = "works") -> None:
 
 
 def _again_and_again() -> int:
-    for generation in range(100):
+    for _ in range(100):
         basics.init()
-        basics.init()  # twice is once
+        basics.init()  # twice is once, while nobody has left
         assert basics.is_initialized()
-        if generation % 10 == 0:
-            _works()
+        _works()
         basics.shutdown()
         basics.shutdown()
         assert not basics.is_initialized()
@@ -60,16 +59,21 @@ def _error_of(action: Any) -> tuple[int, str, float]:
 def _until_it_fails() -> tuple[int, str, float]:
     """Steps until one fails, as training does, and then once more."""
 
+    last_s = time.monotonic()
+
     def steps() -> None:
+        nonlocal last_s
         while True:
             client.allreduce(np.ones(300_000, "float32"), "gradient").wait()
+            last_s = time.monotonic()
 
     code, text, _ = _error_of(steps)
+    noticed_s = time.monotonic() - last_s
     again, _, _ = _error_of(lambda: client.allreduce(np.float32(1), "next"))
     assert again == code
     with pytest.raises(core.CoreError):
         core.check(core.load().hvd_failure(None, 0))
-    return code, text, time.monotonic()
+    return code, text, noticed_s
 
 
 def _killed(how: str) -> Any:
@@ -91,9 +95,10 @@ def test_a_killed_rank_ends_the_others_by_name(size: int, how: str) -> None:
     assert results[1] is None
     for rank, result in enumerate(results):
         if rank != 1:
-            code, text, _ = result
+            code, text, noticed_s = result
             assert code == core.PEER_LOST
             assert "rank 1 (host localhost)" in text and "'gradient'" in text
+            assert noticed_s < NOTICED_WITHIN_S
 
 
 # It waits before its end, since the others may still be in the last collective.
@@ -230,3 +235,78 @@ def _child_of_no_rank() -> int:
 
 def test_a_forked_child_of_no_rank_may_be_one() -> None:
     assert run_ranks(_child_of_no_rank, 1) == [0]
+
+
+def _sets_of_two_generations() -> Any:
+    first, second = ProcessSet([0]), ProcessSet([0, 1])
+    basics.init(process_sets=[first])
+    with pytest.raises(ValueError, match="first init"):
+        basics.init(process_sets=[second])
+    basics.shutdown()
+    basics.init(process_sets=[second])
+    code, _, _ = _error_of(lambda: client.allreduce(np.float32(1), "x", process_set=1))
+    total = client.allreduce(np.float32(1), "x", process_set=2).wait()
+    return first.process_set_id, second.process_set_id, code, float(total)
+
+
+def test_the_number_of_a_process_set_is_not_used_again() -> None:
+    assert run_ranks(_sets_of_two_generations, 2) == [(None, 2, core.INVALID_ARGUMENT, 2.0)] * 2
+
+
+def _wrong_knob() -> str:
+    with pytest.raises(ValueError, match="init") as error:
+        basics.init()
+    return str(error.value)
+
+
+def test_a_wrong_knob_is_refused_before_the_ranks_meet() -> None:
+    for text in run_ranks(_wrong_knob, 2, env={"HOROVOD_FUSION_THRESHOLD": "64MB"}):
+        assert "HOROVOD_FUSION_THRESHOLD is '64MB'" in text
+
+
+def _different_staging() -> str:
+    if os.environ["HOROVOD_RANK"] == "1":
+        os.environ["HOROVOD_STAGING_BYTES"] = "8192"
+    with pytest.raises(ValueError, match="HOROVOD_STAGING_BYTES") as error:
+        basics.init()
+    return str(error.value)
+
+
+def test_ranks_whose_blocks_would_differ_are_told() -> None:
+    first, second = run_ranks(_different_staging, 2)
+    assert first == second and "'8192'" in first
+
+
+def _two_sets_of_different_sizes() -> bool:
+    three, two = ProcessSet([0, 1, 2]), ProcessSet([0, 3])
+    basics.init(process_sets=[three, two])
+    for members in (three, two):
+        if members.included():
+            for n in (1500, 5000):
+                result = client.allreduce(
+                    np.ones(n, "float32"), f"x{n}", process_set=members.process_set_id or 0
+                ).wait()
+                assert (result == members.size()).all()
+    return True
+
+
+def test_blocks_do_not_depend_on_what_ran_before() -> None:
+    small = {"HOROVOD_STAGING_BYTES": "4096"}
+    assert run_ranks(_two_sets_of_different_sizes, 4, env=small) == [True] * 4
+
+
+def _bad_reduction_on_rank_1() -> int:
+    basics.init()
+    code, text, _ = _error_of(
+        lambda: client.Handle(
+            0, np.float32(1), "x", reduce_op=99 if basics.rank() == 1 else 1
+        ).wait()
+    )
+    assert "99" in text
+    _works()
+    return code
+
+
+def test_a_request_that_cannot_even_be_sent_is_told_to_the_others() -> None:
+    failed_precondition = 3
+    assert run_ranks(_bad_reduction_on_rank_1, 2) == [failed_precondition, core.INVALID_ARGUMENT]

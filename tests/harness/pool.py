@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from horovod.runner.environment import rank_environment
+from horovod.runner.reaper import members, send_signal
 from horovod.runner.rendezvous_server import RendezvousServer
 from tests.harness.ranks import RankFailed
 
 __all__ = ["run_ranks"]
 
 _STACKS_S = 0.5
+_POLL_S = 0.01
 _TAIL_CHARS = 4000
 
 
@@ -53,7 +55,7 @@ def run_ranks(fn: Callable[..., Any], size: int, *args: Any, timeout_s: float = 
 
 class _Pool:
     def __init__(self, size: int) -> None:
-        secret = os.urandom(32)
+        secret, self._job_id = os.urandom(32), os.urandom(16).hex()
         self._stack = contextlib.ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         server = self._stack.enter_context(RendezvousServer(secret, size))
@@ -67,7 +69,7 @@ class _Pool:
                 hostname="localhost",
                 rendezvous_address=server.address,
                 secret=secret,
-                job_id=os.urandom(16).hex(),
+                job_id=self._job_id,
             )
             ours, theirs = socket.socketpair()
             with theirs, (self._folder / str(rank)).open("wb") as output:
@@ -129,9 +131,12 @@ class _Pool:
     def close(self) -> None:
         for process, connection in self._workers:
             connection.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+        # What the ranks started, in whatever session, carries the job's number.
+        while left := members(set(), self._job_id.encode()):
+            send_signal(left, signal.SIGKILL)
+            time.sleep(_POLL_S)
         self._stack.close()
 
 

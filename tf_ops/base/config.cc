@@ -14,13 +14,18 @@ Status Bad(const char* env, const char* text, const std::string& wanted) {
   return Status::InvalidArgument(StrCat(env, " is '", text, "'; ", wanted));
 }
 
+bool SaysNo(const char* text) {
+  for (const char* no : {"0", "false", "no", "off"}) {
+    if (strcasecmp(text, no) == 0) return true;
+  }
+  return false;
+}
+
 Status Parse(const char* env, const char* text, double, double, bool* value) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (strcasecmp(text, yes) == 0) return *value = true, Status::Ok();
   }
-  for (const char* no : {"0", "false", "no", "off"}) {
-    if (strcasecmp(text, no) == 0) return *value = false, Status::Ok();
-  }
+  if (SaysNo(text)) return *value = false, Status::Ok();
   return Bad(env, text, "use 1, true, yes, on, 0, false, no or off");
 }
 
@@ -58,8 +63,8 @@ Status ReadConfig(const Lookup& lookup, const std::function<void(const std::stri
 #define HVD_KNOB(id, env, type, def, min, max, unit, help)              \
   if (const char* text = lookup(env); text != nullptr && *text != '\0') \
     HVD_RETURN_IF_ERROR(Parse(env, text, min, max, &config->id));
-#define HVD_KNOB_LATER(env, what)                                       \
-  if (const char* text = lookup(env); text != nullptr && *text != '\0') \
+#define HVD_KNOB_LATER(env, what)                                                        \
+  if (const char* text = lookup(env); text != nullptr && *text != '\0' && !SaysNo(text)) \
     warn(StrCat(env, "=", text, " has no effect: ", what, " is not built yet"));
 #include "tf_ops/base/config.def"
 #undef HVD_KNOB

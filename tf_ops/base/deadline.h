@@ -12,6 +12,11 @@ namespace hvd {
 
 using Clock = std::chrono::steady_clock;
 
+// A knob's seconds as a duration.
+inline Clock::duration Seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
+
 class Deadline {
  public:
   // Never: the wait has a living peer behind it, and Abort() ends it.

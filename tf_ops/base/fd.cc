@@ -7,23 +7,15 @@
 
 namespace hvd {
 
-void FdTable::Add(int fd) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  fds_.insert(fd);
-}
-
-void FdTable::Remove(int fd) {
+void FdTable::Close(int fd) {
   std::lock_guard<std::mutex> lock(mutex_);
   fds_.erase(fd);
+  close(fd);
 }
 
 void FdTable::CloseAllInChild() {
   for (int fd : fds_) close(fd);
   fds_.clear();
-}
-
-Fd::Fd(int fd, FdTable* table) : fd_(fd), table_(table) {
-  if (fd_ >= 0 && table_ != nullptr) table_->Add(fd_);
 }
 
 Fd& Fd::operator=(Fd&& other) noexcept {
@@ -36,14 +28,12 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 }
 
 void Fd::Close() {
-  if (fd_ < 0) return;
-  // Out of the table first: a number that is closed may at once belong to others.
-  if (table_ != nullptr) table_->Remove(fd_);
-  close(fd_);
+  if (fd_ >= 0) table_->Close(fd_);
   fd_ = -1;
 }
 
-Doorbell::Doorbell(FdTable* table) : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), table) {}
+Doorbell::Doorbell(FdTable* table)
+    : fd_(Fd::Make(table, [] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
 void Doorbell::Ring() {
   const uint64_t one = 1;

@@ -2,8 +2,8 @@
 // close all of ours.
 //
 // A data loader that forks would keep our sockets open, and the peers could not see
-// this process die.  So every descriptor is entered in the FdTable of its Runtime,
-// and the child's fork handler closes them all (runtime/c_api.cc).
+// this process die.  So every descriptor is entered in the FdTable of the process, and
+// the child's fork handler closes them all (runtime/c_api.cc).
 
 #ifndef TF_OPS_BASE_FD_H_
 #define TF_OPS_BASE_FD_H_
@@ -17,8 +17,16 @@ namespace hvd {
 // Threads: any; LockForFork .. UnlockAfterFork bracket a fork.
 class FdTable {
  public:
-  void Add(int fd);
-  void Remove(int fd);
+  // Enters what `open` returns, if it is a descriptor.  A fork comes before or after both.
+  template <typename Open>
+  int Enter(Open open) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const int fd = open();
+    if (fd >= 0) fds_.insert(fd);
+    return fd;
+  }
+  // Closes it and takes it out.
+  void Close(int fd);
   void LockForFork() { mutex_.lock(); }
   void UnlockAfterFork() { mutex_.unlock(); }
   // REQUIRES: LockForFork() was called, and this is the child.
@@ -32,8 +40,15 @@ class FdTable {
 class Fd {
  public:
   Fd() = default;
-  // `table` may be null; otherwise it outlives this object.
-  Fd(int fd, FdTable* table);
+  // The descriptor that `open` returns, or an invalid one with errno as `open` left it.
+  // `table` outlives this object.
+  template <typename Open>
+  static Fd Make(FdTable* table, Open open) {
+    Fd made;
+    made.fd_ = table->Enter(open);
+    made.table_ = table;
+    return made;
+  }
   ~Fd() { Close(); }
   Fd(Fd&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), table_(std::exchange(other.table_, nullptr)) {}
@@ -44,6 +59,8 @@ class Fd {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
   void Close();
+  // Forgets the descriptor without closing it.
+  void Release() { fd_ = -1; }
 
  private:
   int fd_ = -1;
@@ -54,6 +71,7 @@ class Fd {
 class Doorbell {
  public:
   explicit Doorbell(FdTable* table);
+  bool valid() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }
   void Ring();
   // Makes the descriptor unreadable again.

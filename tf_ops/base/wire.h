@@ -83,6 +83,8 @@ class WireReader {
     return n;
   }
 
+  // The caller found the fields to contradict each other.
+  void Fail() { ok_ = false; }
   bool ok() const { return ok_; }
   // True when every field was good and nothing is left over.
   bool done() const { return ok_ && left_ == 0; }

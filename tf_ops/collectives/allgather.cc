@@ -48,7 +48,7 @@ Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
   for (int s = 1; s < n; ++s) {
     const int to = (me + s) % n;
     const int from = (me - s + n) % n;
-    HVD_RETURN_IF_ERROR(transport.SendRecv({to, mine, from, part(from), call.deadline}));
+    HVD_RETURN_IF_ERROR(transport.SendRecv({to, mine, from, part(from), {}}));
   }
   return Status::Ok();
 }

@@ -16,6 +16,11 @@ Status ValidateAllreduce(const Signature& s, const std::vector<int>&) {
     return Status::InvalidArgument(
         StrCat(s.Title(), ": bool has no Average; use Sum (or), Product (and), Min or Max"));
   }
+  if (s.dtype == DType::kBool && (s.prescale != 1.0 || s.postscale != 1.0)) {
+    return Status::InvalidArgument(StrCat(s.Title(),
+                                          ": bool has no factors, but prescale_factor is ",
+                                          s.prescale, " and postscale_factor ", s.postscale));
+  }
   return Status::Ok();
 }
 
@@ -38,8 +43,6 @@ Status AgreeAllreduce(const Signature& a, int rank_a, const Signature& b, int ra
   }
   return Status::Ok();
 }
-
-std::vector<int64_t> SameShape(const Signature& s, const std::vector<int64_t>&) { return s.shape; }
 
 Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scratch) {
   const size_t bytes = call.TotalCount() * ItemBytes(call.dtype);

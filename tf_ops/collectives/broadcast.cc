@@ -31,8 +31,6 @@ Status AgreeBroadcast(const Signature& a, int rank_a, const Signature& b, int ra
   return Status::Ok();
 }
 
-std::vector<int64_t> SameShape(const Signature& s, const std::vector<int64_t>&) { return s.shape; }
-
 Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
   const Segment& segment = call.segments[0];
   const Bytes tensor(segment.out, segment.count * ItemBytes(call.dtype));
@@ -46,11 +44,11 @@ Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
   int bit = 1;
   while (bit < n && (v & bit) == 0) bit <<= 1;
   if (v != 0) {
-    HVD_RETURN_IF_ERROR(transport.SendRecv({-1, {}, rank_of(v - bit), tensor, call.deadline}));
+    HVD_RETURN_IF_ERROR(transport.SendRecv({-1, {}, rank_of(v - bit), tensor, {}}));
   }
   for (bit >>= 1; bit > 0; bit >>= 1) {
     if (v + bit >= n) continue;
-    HVD_RETURN_IF_ERROR(transport.SendRecv({rank_of(v + bit), tensor, -1, {}, call.deadline}));
+    HVD_RETURN_IF_ERROR(transport.SendRecv({rank_of(v + bit), tensor, -1, {}, {}}));
   }
   return Status::Ok();
 }

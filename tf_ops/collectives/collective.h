@@ -27,7 +27,7 @@ struct Collective {
   // Whether the first dimension may differ between ranks, so that all must hear of all.
   bool uneven_rows;
 
-  // What one rank can see by itself, after CheckCommon.  InvalidArgument.
+  // What one rank can see by itself, beside what Validate() checks for all.
   Status (*validate)(const Signature& signature, const std::vector<int>& members);
 
   // What two ranks must agree on, beside kind and dtype.  FailedPrecondition names both.
@@ -59,6 +59,9 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
 
 // Whether two ranks' requests of one name may run together.
 Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b);
+
+// An output as large as the input.
+std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>& rows);
 
 // FailedPrecondition: "allreduce 'x': rank 1 sent shape [3], rank 0 sent [2]; `rule`".
 Status Differ(const Signature& a, const std::string& what, int rank_a, const std::string& value_a,

@@ -63,6 +63,10 @@ Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b) {
   return FindCollective(a.kind)->agree(a, rank_a, b, rank_b);
 }
 
+std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>&) {
+  return signature.shape;
+}
+
 Status Differ(const Signature& a, const std::string& what, int rank_a, const std::string& value_a,
               int rank_b, const std::string& value_b, const std::string& rule) {
   return Status::FailedPrecondition(StrCat(a.Title(), ": rank ", rank_a, " sent ", what, " ",

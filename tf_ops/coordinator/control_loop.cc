@@ -22,10 +22,6 @@ constexpr auto kCauseTime = std::chrono::milliseconds(500);
 // For the last words at an orderly end.
 constexpr auto kFarewellTime = std::chrono::seconds(2);
 
-Clock::duration Seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
-}
-
 }  // namespace
 
 ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabric,
@@ -48,6 +44,8 @@ ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabri
 }
 
 void ControlLoop::Run() {
+  // Nobody could be heard before, and starting may have taken long.
+  std::fill(heard_.begin(), heard_.end(), Clock::now());
   // More events are often there already; taking them all makes one round of them.
   constexpr int kMostEventsPerTurn = 256;
   for (;;) {
@@ -101,7 +99,9 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
                                          " bytes that cannot be read; do all ranks run the same "
                                          "version?")));
   }
-  if (frame.generation != world_.generation || ended_) return;
+  if (frame.generation != world_.generation) return;
+  // After an orderly end only what is scheduled still runs, and only its loss matters.
+  if (ended_ && (frame.type != FrameType::kAbort || executor_->in_flight() == 0)) return;
   switch (frame.type) {
     case FrameType::kAnnouncements:
       for (const Announcement& a : frame.announcements) negotiator_.Hear(peer, a, Clock::now());
@@ -128,7 +128,7 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
 
 void ControlLoop::OnClosed(int peer, const std::string& how) {
   remote_[peer] = false;
-  if (gone_[peer] || ended_) return;
+  if (gone_[peer] || (ended_ && executor_->in_flight() == 0)) return;
   Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: ", how,
                                 "; see that rank's own output for the cause")));
 }
@@ -149,6 +149,10 @@ void ControlLoop::OnCoordinatorLeft() {
                                   " ended in order, and nothing can be agreed on without it; give "
                                   "every rank as many steps, or stop them all at the same one");
   const Ending ending(Status::Shutdown(text), Status::OutOfRange(text));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = ending.general;
+  }
   queue_->Close(ending);
   queue_->FailUnscheduled(ending);
 }
@@ -193,6 +197,11 @@ void ControlLoop::FlushStream() {
 
 void ControlLoop::Deliver(std::vector<Response> responses) {
   for (Response& response : responses) {
+    if (response.sequence <= last_sequence_) {
+      return Abort(Status::Internal(
+          StrCat("position ", response.sequence, " of the stream came after ", last_sequence_)));
+    }
+    last_sequence_ = response.sequence;
     std::vector<std::shared_ptr<Request>> requests;
     for (const Signature& s : response.tensors) {
       auto request = queue_->Schedule(s.process_set, s.name);
@@ -200,10 +209,12 @@ void ControlLoop::Deliver(std::vector<Response> responses) {
     }
     if (requests.size() == response.tensors.size()) {
       executor_->Post(std::move(response), std::move(requests));
-    } else if (response.status.ok()) {
-      Abort(Status::Internal(StrCat(response.tensors[0].Title(), ": ", world_.RankText(world_.rank),
-                                    " is to run it, but has not announced it")));
-      return;
+    } else {
+      const Status status =
+          Status::Internal(StrCat(response.tensors[0].Title(), ": ", world_.RankText(world_.rank),
+                                  " was told of it, but has not announced all of it"));
+      for (const auto& request : requests) queue_->Finish(request, status);
+      return Abort(status);
     }
   }
 }
@@ -273,9 +284,12 @@ void ControlLoop::SendHeartbeats(Time now) {
   }
 }
 
-void ControlLoop::Abort(const Status& why) {
+void ControlLoop::Abort(const Status& reason) {
   if (aborted_) return;
   ended_ = aborted_ = true;
+  // Whatever the cause, to every request it is the loss of the job.
+  const bool is_loss = reason.code() == Code::kPeerLost || reason.code() == Code::kDeadlineExceeded;
+  const Status why = is_loss ? reason : Status::PeerLost(reason.message());
   {
     std::lock_guard<std::mutex> lock(mutex_);
     failure_ = why;

@@ -64,7 +64,7 @@ class ControlLoop {
   void OnTimer();
   void LookAtReport(Time now);
   void SendHeartbeats(Time now);
-  void Abort(const Status& why);
+  void Abort(const Status& reason);
   void SendFrame(int peer, Frame frame);
 
   const World& world_;
@@ -83,6 +83,7 @@ class ControlLoop {
   std::vector<Time> heard_;              // by rank: when it last said anything
   Time next_heartbeat_{};
   Time next_inspection_{};
+  uint64_t last_sequence_ = 0;  // of the stream
   bool stopping_ = false;
   bool ended_ = false;              // nothing more will be negotiated
   bool aborted_ = false;            // ended, and badly

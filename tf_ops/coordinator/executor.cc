@@ -115,7 +115,12 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
     Request& request = *work.requests[i];
     const Signature& mine = request.signature;
     const std::vector<int64_t>& rows = work.response.rows[i];
-    const auto output_shape = FindCollective(mine.kind)->output_shape;
+    const Collective& collective = *FindCollective(mine.kind);
+    if (rows.size() != (collective.uneven_rows ? members.size() : 0)) {
+      return Status::Internal(StrCat(mine.Title(), ": ", rows.size(), " ranks' rows came for ",
+                                     members.size(), " ranks"));
+    }
+    const auto output_shape = collective.output_shape;
     if (request.output == nullptr && request.allocate && output_shape != nullptr) {
       const auto shape = output_shape(mine, rows);
       Status status = request.allocate(shape, &request.output);

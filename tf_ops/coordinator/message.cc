@@ -69,6 +69,8 @@ Response GetResponse(WireReader* r) {
   for (uint32_t i = 0; i < rows && r->ok(); ++i) {
     response.rows.push_back(r->GetVector<int64_t>());
   }
+  // What runs has tensors, and a list of rows, maybe empty, for each.
+  if (tensors == 0 || (response.status.ok() && rows != tensors)) r->Fail();
   return response;
 }
 

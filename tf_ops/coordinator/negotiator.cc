@@ -9,10 +9,6 @@
 namespace hvd {
 namespace {
 
-Clock::duration Seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
-}
-
 int64_t WholeSeconds(Clock::duration d) {
   return std::chrono::duration_cast<std::chrono::seconds>(d).count();
 }

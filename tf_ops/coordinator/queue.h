@@ -33,8 +33,10 @@ struct Ending {
 
 class RequestQueue {
  public:
+  // Ids are those of `generation` alone, so that a late Cancel() meets no stranger.
   // `wake` is called, without the lock, when the control thread has something to take.
-  explicit RequestQueue(std::function<void()> wake) : wake_(std::move(wake)) {}
+  RequestQueue(uint64_t generation, std::function<void()> wake)
+      : wake_(std::move(wake)), last_id_(generation << 40) {}
 
   // Any thread.  Not ok: `done` will not run.  InvalidArgument: the name is in flight.
   // After Close(): its ending.
@@ -79,7 +81,7 @@ class RequestQueue {
   std::map<uint64_t, std::shared_ptr<Request>> by_id_;
   std::vector<Outgoing> outbox_;
   std::unique_ptr<Ending> closed_;
-  uint64_t last_id_ = 0;
+  uint64_t last_id_;
 };
 
 }  // namespace hvd

@@ -38,6 +38,9 @@ struct Accumulator<Bfloat16> {
 template <typename A>
 using Wrapping = std::conditional_t<(sizeof(A) > 4), uint64_t, uint32_t>;
 
+template <typename A>
+using Widest = std::conditional_t<std::is_signed_v<A>, int64_t, uint64_t>;
+
 struct SumOp {
   template <typename A>
   static A Apply(A a, A b) {
@@ -134,8 +137,9 @@ void Reduce(const Reduction& reduction, const void* const* contributions, int n,
           acc[i] = ScaleInteger(acc[i], integer_factor, reduction.divisor);
         }
       } else if (reduction.divisor != 1) {
-        for (int64_t i = 0; i < len; ++i)
-          acc[i] = static_cast<A>(acc[i] / static_cast<A>(reduction.divisor));
+        // Not in A: 128 ranks are -128 in an int8, and 256 are 0.
+        const auto divisor = static_cast<Widest<A>>(reduction.divisor);
+        for (int64_t i = 0; i < len; ++i) acc[i] = static_cast<A>(acc[i] / divisor);
       }
     } else {
       if (reduction.divisor != 1) {

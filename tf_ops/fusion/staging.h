@@ -17,7 +17,8 @@ namespace hvd {
 
 class Staging {
  public:
-  // At least `bytes`, page-aligned; empty when the machine has no memory left.
+  // `bytes`, page-aligned; empty when the machine has no memory left.  Not more: ranks cut
+  // tensors by its size, so it must not depend on what was asked for before.
   Bytes Get(size_t bytes) {
     if (bytes > size_) {
       constexpr size_t kPage = 4096;
@@ -25,7 +26,7 @@ class Staging {
       memory_.reset(std::aligned_alloc(kPage, size_));
       if (memory_ == nullptr) size_ = 0;
     }
-    return Bytes(memory_.get(), size_);
+    return size_ < bytes ? Bytes() : Bytes(memory_.get(), bytes);
   }
 
  private:

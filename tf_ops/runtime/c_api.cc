@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -91,13 +93,19 @@ void Forget() {
 Status Shutdown(int exit_status) {
   if (InForkedChild()) return Status::Ok();
   std::shared_ptr<Runtime> runtime;
+  bool ready;
   {
     std::lock_guard<std::mutex> lock(process().mutex);
     runtime = process().runtime;
-    process().ready = false;
+    ready = std::exchange(process().ready, false);
   }
   if (runtime == nullptr) return Status::Ok();
-  HVD_RETURN_IF_ERROR(runtime->Shutdown(exit_status));
+  const Status status = runtime->Shutdown(exit_status);
+  if (!status.ok()) {  // refused: nothing has changed
+    std::lock_guard<std::mutex> lock(process().mutex);
+    if (process().runtime == runtime) process().ready = ready;
+    return status;
+  }
   std::lock_guard<std::mutex> lock(process().mutex);
   if (process().runtime == runtime) Forget();
   return Status::Ok();
@@ -110,11 +118,22 @@ void AtExit(int exit_status, void*) { (void)Shutdown(exit_status); }
 void InstallHandlersOnce() {
   static const bool installed = [] {
     on_exit(AtExit, nullptr);
-    pthread_atfork([] { process().fds.LockForFork(); }, [] { process().fds.UnlockAfterFork(); },
-                   [] {
-                     process().fds.CloseAllInChild();
-                     process().fds.UnlockAfterFork();
-                   });
+    // The child must find no lock held by a thread that it does not have.
+    pthread_atfork(
+        [] {
+          process().mutex.lock();
+          process().fds.LockForFork();
+        },
+        [] {
+          process().fds.UnlockAfterFork();
+          process().mutex.unlock();
+        },
+        [] {
+          process().fds.CloseAllInChild();
+          process().listener.Release();
+          process().fds.UnlockAfterFork();
+          process().mutex.unlock();
+        });
     return true;
   }();
   (void)installed;
@@ -141,12 +160,18 @@ hvd::World WorldFrom(const hvd_world& w) {
     for (std::string item; std::getline(list, item, ',');) endpoints.push_back(item);
   }
   world.process_sets.push_back(std::move(all));
+  world.process_sets.resize(std::max(w.first_set_id, 1));
   const int32_t* ranks = w.set_ranks;
   for (int i = 0; i < w.num_process_sets; ++i) {
     world.process_sets.emplace_back(ranks, ranks + w.set_sizes[i]);
     ranks += w.set_sizes[i];
   }
   return world;
+}
+
+Status ReadKnobs(hvd::Config* config, hvd::LogLevel* level) {
+  HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(config));
+  return hvd::ParseLogLevel(config->log_level, level);
 }
 
 Status Start(const hvd_world& w) {
@@ -158,33 +183,41 @@ Status Start(const hvd_world& w) {
     return Status::FailedPrecondition("already started: call shutdown() first");
   }
   hvd::Config config;
-  hvd::SetLogging(hvd::LogLevel::kWarning, config.log_timestamp, w.rank);
-  HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(&config));
   hvd::LogLevel level;
-  HVD_RETURN_IF_ERROR(hvd::ParseLogLevel(config.log_level, &level));
+  HVD_RETURN_IF_ERROR(ReadKnobs(&config, &level));
   hvd::SetLogging(level, config.log_timestamp, w.rank);
+  config.start_timeout_s = w.start_timeout_s;
 
   hvd::World world = WorldFrom(w);
   std::unique_ptr<hvd::Fabric> fabric;
   HVD_RETURN_IF_ERROR(hvd::NewFabric(config.transport, world, std::move(process().listener),
                                      &process().fds, &fabric));
-  process().runtime =
-      std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
+  auto runtime = std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
+  runtime->Start();
+  process().runtime = std::move(runtime);
   process().pid = getpid();
-  process().runtime->Start();
   return Status::Ok();
 }
 
+// What ranks match a request by; REQUIRES: a known kind.
+hvd::Signature IdentityOf(const hvd_request& r) {
+  hvd::Signature s;
+  s.name = r.name;
+  s.process_set = r.process_set;
+  s.kind = static_cast<hvd::Kind>(r.kind);
+  return s;
+}
+
+bool KnownKind(const hvd_request& r) { return r.kind >= 0 && r.kind < hvd::kNumKinds; }
+
 Status RequestFrom(const hvd_request& r, hvd::Request* request) {
-  if (r.kind < 0 || r.kind >= hvd::kNumKinds || r.dtype < 0 || r.dtype >= hvd::kNumDTypes ||
-      r.reduce_op < 0 || r.reduce_op >= hvd::kNumReduceOps) {
+  if (!KnownKind(r) || r.dtype < 0 || r.dtype >= hvd::kNumDTypes || r.reduce_op < 0 ||
+      r.reduce_op >= hvd::kNumReduceOps) {
     return Status::InvalidArgument(StrCat("'", r.name, "': kind ", r.kind, ", dtype ", r.dtype,
                                           " or reduction ", r.reduce_op, " is not known"));
   }
   hvd::Signature& s = request->signature;
-  s.name = r.name;
-  s.process_set = r.process_set;
-  s.kind = static_cast<hvd::Kind>(r.kind);
+  s = IdentityOf(r);
   s.dtype = static_cast<hvd::DType>(r.dtype);
   s.op = static_cast<hvd::ReduceOp>(r.reduce_op);
   s.prescale = r.prescale;
@@ -238,10 +271,20 @@ int hvd_listen(int loopback_only, char* endpoints, size_t size) {
   return Return(status);
 }
 
+int hvd_check_config(void) {
+  hvd::Config config;
+  hvd::LogLevel level;
+  return Return(ReadKnobs(&config, &level));
+}
+
 int hvd_start(const hvd_world* world) {
   if (InForkedChild()) return Return(ForkedChild());
   InstallHandlersOnce();
-  return Return(Start(*world));
+  try {
+    return Return(Start(*world));
+  } catch (const std::exception& error) {  // no thread or no memory is left
+    return Return(Status::Internal(StrCat("cannot start: ", error.what())));
+  }
 }
 
 int hvd_wait_ready(double seconds) {
@@ -301,18 +344,15 @@ int hvd_cross_size(void) {
 int hvd_is_homogeneous(void) {
   return FromWorld([](const hvd::World& w) { return w.homogeneous ? 1 : 0; });
 }
-int hvd_num_process_sets(void) {
-  return FromWorld([](const hvd::World& w) { return static_cast<int>(w.process_sets.size()); });
-}
+
 int hvd_process_set_size(int set) {
   return FromWorld([set](const hvd::World& w) {
-    const bool known = set >= 0 && set < static_cast<int>(w.process_sets.size());
-    return known ? static_cast<int>(w.process_sets[set].size()) : -1;
+    return w.has_process_set(set) ? static_cast<int>(w.process_sets[set].size()) : -1;
   });
 }
 int hvd_process_set_rank(int set) {
   return FromWorld([set](const hvd::World& w) {
-    if (set < 0 || set >= static_cast<int>(w.process_sets.size())) return -1;
+    if (!w.has_process_set(set)) return -1;
     const std::vector<int>& members = w.process_sets[set];
     for (size_t i = 0; i < members.size(); ++i) {
       if (members[i] == w.rank) return static_cast<int>(i);
@@ -325,10 +365,19 @@ int hvd_enqueue(const hvd_request* r, uint64_t* id) {
   if (InForkedChild()) return Return(ForkedChild());
   const auto runtime = Ready();
   if (runtime == nullptr) return Return(NotInitialized());
-  auto request = std::make_shared<hvd::Request>();
-  Status status = RequestFrom(*r, request.get());
-  if (status.ok()) status = runtime->Enqueue(std::move(request), id);
-  return Return(status);
+  try {
+    auto request = std::make_shared<hvd::Request>();
+    const Status status = RequestFrom(*r, request.get());
+    if (status.ok()) return Return(runtime->Enqueue(std::move(request), id));
+    if (KnownKind(*r)) runtime->Refuse(IdentityOf(*r), status.message());
+    return Return(status);
+  } catch (const std::exception& error) {  // no memory is left
+    return Return(Status::Internal(StrCat("'", r->name, "': ", error.what())));
+  }
+}
+
+void hvd_refuse(const hvd_request* r, const char* reason) {
+  if (const auto runtime = Ready()) runtime->Refuse(IdentityOf(*r), reason);
 }
 
 void hvd_cancel(uint64_t id) {

@@ -88,9 +88,14 @@ typedef struct {
   const char* const* hosts;     /* `size` names */
   const char* const* endpoints; /* `size` lists, as hvd_listen wrote them */
   int32_t num_process_sets;     /* beside set 0, which is all ranks */
+  int32_t first_set_id;         /* of the first of them, the others follow; >= 1 */
   const int32_t* set_sizes;     /* ranks of each */
   const int32_t* set_ranks;     /* ascending within a set, one set after another */
+  double start_timeout_s;       /* how long to look for the other ranks */
 } hvd_world;
+
+/* Reads the environment's knobs.  HVD_INVALID_ARGUMENT names the variable and its value. */
+HVD_API int hvd_check_config(void);
 
 /* Begins a generation.  HVD_FAILED_PRECONDITION: there is one already. */
 HVD_API int hvd_start(const hvd_world* world);
@@ -117,7 +122,7 @@ HVD_API int hvd_local_size(void);
 HVD_API int hvd_cross_rank(void);
 HVD_API int hvd_cross_size(void);
 HVD_API int hvd_is_homogeneous(void);
-HVD_API int hvd_num_process_sets(void);
+
 /* -1 also when there is no such set, or (rank) this rank is not in it. */
 HVD_API int hvd_process_set_size(int process_set);
 HVD_API int hvd_process_set_rank(int process_set);
@@ -146,8 +151,12 @@ typedef struct {
   void* context;
 } hvd_request;
 
-/* Returns at once.  When not HVD_OK, `done` will never run. */
+/* Returns at once.  When not HVD_OK, `done` will never run, and where that is this rank's
+ * own fault the other ranks are told, so that they do not wait for it. */
 HVD_API int hvd_enqueue(const hvd_request* request, uint64_t* id);
+
+/* Tells the other ranks that this one cannot make the request, and why. */
+HVD_API void hvd_refuse(const hvd_request* request, const char* reason);
 
 /* Withdraws the request on all ranks unless it is scheduled already; `done` tells. */
 HVD_API void hvd_cancel(uint64_t id);

@@ -24,7 +24,7 @@ Runtime::Runtime(World world, Config config, std::unique_ptr<Fabric> fabric)
     : world_(Completed(std::move(world))),
       config_(std::move(config)),
       fabric_(std::move(fabric)),
-      queue_([this] { fabric_->control().Wake(); }),
+      queue_(world_.generation, [this] { fabric_->control().Wake(); }),
       executor_(world_, config_, fabric_.get(), &queue_,
                 {[this](const Status& status) { loop_.ReportFailure(status); },
                  [this] { loop_.OnProgress(); }}),
@@ -35,11 +35,12 @@ Runtime::~Runtime() { (void)Shutdown(0); }
 void Runtime::Start() {
   data_thread_ = std::thread([this] { executor_.Run(); });
   control_thread_ = std::thread([this] { ControlThread(); });
+  thread_ids_[0] = control_thread_.get_id();
+  thread_ids_[1] = data_thread_.get_id();
 }
 
 void Runtime::ControlThread() {
-  const Status status = fabric_->Start(Deadline::After(std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(config_.start_timeout_s))));
+  const Status status = fabric_->Start(Deadline::After(Seconds(config_.start_timeout_s)));
   if (!status.ok()) {
     queue_.Close(Ending(status));
     queue_.FailQueued(Ending(status));
@@ -61,25 +62,26 @@ bool Runtime::WaitReady(Deadline deadline, Status* status) {
 }
 
 Status Runtime::Enqueue(std::shared_ptr<Request> request, uint64_t* id) {
-  const Signature& s = request->signature;
-  if (s.process_set < 0 || s.process_set >= static_cast<int>(world_.process_sets.size())) {
-    return Status::InvalidArgument(StrCat(s.Title(), ": there is no process set ", s.process_set,
-                                          "; sets 0 to ", world_.process_sets.size() - 1,
-                                          " exist"));
+  const Signature s = request->signature;
+  if (!world_.has_process_set(s.process_set)) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": there is no process set ", s.process_set, " in this generation"));
   }
   Status status = Validate(s, world_.process_sets[s.process_set], world_.rank);
-  if (!status.ok()) {
-    queue_.Refuse(s, status.message());
-    return status;
-  }
-  return queue_.Add(std::move(request), id);
+  if (status.ok()) status = queue_.Add(std::move(request), id);
+  if (status.code() == Code::kInvalidArgument) Refuse(s, status.message());
+  return status;
+}
+
+void Runtime::Refuse(const Signature& signature, const std::string& reason) {
+  if (world_.has_process_set(signature.process_set)) queue_.Refuse(signature, reason);
 }
 
 void Runtime::Cancel(uint64_t id) { queue_.Cancel(id); }
 
 Status Runtime::Shutdown(int exit_status) {
   const std::thread::id self = std::this_thread::get_id();
-  if (self == control_thread_.get_id() || self == data_thread_.get_id()) {
+  if (self == thread_ids_[0] || self == thread_ids_[1]) {
     return Status::FailedPrecondition(
         "shutdown() was called from the completion of a collective; call it from a thread of the "
         "program");

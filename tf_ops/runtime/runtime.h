@@ -40,6 +40,9 @@ class Runtime {
   // wrong by itself is also announced, so that the other ranks do not wait for it.
   Status Enqueue(std::shared_ptr<Request> request, uint64_t* id);
 
+  // Tells the other ranks that this one cannot take part, so that they do not wait for it.
+  void Refuse(const Signature& signature, const std::string& reason);
+
   // Withdraws a request that is not scheduled yet; `done` still runs.
   void Cancel(uint64_t id);
 
@@ -69,6 +72,7 @@ class Runtime {
   std::mutex shutdown_mutex_;  // one Shutdown() at a time
   std::thread control_thread_;
   std::thread data_thread_;
+  std::thread::id thread_ids_[2];  // of both; set once, by Start()
 };
 
 }  // namespace hvd

@@ -12,7 +12,6 @@
 #include <functional>
 #include <vector>
 
-#include "tf_ops/base/deadline.h"
 #include "tf_ops/base/status.h"
 #include "tf_ops/base/types.h"
 #include "tf_ops/device/reduce.h"
@@ -35,7 +34,6 @@ struct CollectiveCall {
   std::vector<Segment> segments;
   // allgather, one segment: the elements that each rank of the set gives.
   std::vector<int64_t> counts;
-  Deadline deadline;
 
   int64_t TotalCount() const {
     int64_t total = 0;

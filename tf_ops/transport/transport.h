@@ -3,8 +3,8 @@
 // It is the only door to sockets and, later, to shared memory, MPI and NCCL: code
 // outside transport/<name>/ never includes a vendor header.
 //
-// Threads: the data thread makes every call but Abort(), which the control thread
-// makes.  Errors: always a Status, never an exception.
+// Threads: the data thread makes every call; Fabric::Abort() ends one from outside.
+// Errors: always a Status, never an exception.
 //
 // To add one: implement this class and Fabric (fabric.h) in transport/<name>/, add one
 // row to transport/registry.cc and one line to tests/cc/transport/conformance_test.cc.

@@ -38,8 +38,11 @@ __all__ = [
     "stop_timeline",
 ]
 
-_lock = threading.Lock()  # one init() or shutdown() at a time
+# One init() or shutdown() at a time; a signal handler may call shutdown() in the middle of init().
+_lock = threading.RLock()
 _generations_alone = 0  # of a process without a launcher; guarded by _lock
+_sets: list[ProcessSet] = []  # of this generation; guarded by _lock
+_least_set_id = 1  # ids are baked into graphs, so none is used twice; guarded by _lock
 
 
 def init(
@@ -60,10 +63,12 @@ def init(
       HorovodInternalError: the ranks did not come together in HOROVOD_START_TIMEOUT_SECONDS, or
         contradict each other; the text names them.
     """
-    global _generations_alone
+    global _generations_alone, _least_set_id
     with _lock:
+        sets = _checked_sets(process_sets)
         if is_initialized():
             if failure() is None:
+                _refuse_new_sets(sets)
                 return
             core.load().hvd_shutdown(0)
         place = place_from_environment()
@@ -72,23 +77,42 @@ def init(
                 f"init: comm={list(comm)} is not all of the {place.size} ranks; that is not built "
                 "yet, use process_sets"
             )
-        if isinstance(process_sets, str):
-            raise NotImplementedError(f"init: process_sets={process_sets!r} is not built yet")
-        sets = list(process_sets or ())
         _generations_alone += 1
         try:
-            bootstrap.start(place, [_ranks_of(item) for item in sets], _generations_alone)
+            first_set_id = bootstrap.start(
+                place,
+                [item.ranks or [] for item in sets],
+                generation_alone=_generations_alone,
+                least_set_id=_least_set_id,
+            )
         except (core.CoreError, RendezvousError) as error:
             raise HorovodInternalError(f"init: {error}") from error
         global_process_set.ranks = list(range(place.size))
-        for number, item in enumerate(sets, start=1):
+        for item in _sets:
+            item.process_set_id = None
+        for number, item in enumerate(sets, start=first_set_id):
             item.process_set_id = number
+        _sets[:] = sets
+        _least_set_id = first_set_id + len(sets)
 
 
-def _ranks_of(item: Any) -> list[int]:
-    if isinstance(item, ProcessSet) and item.ranks:
-        return item.ranks
-    raise ValueError(f"init: process_sets holds {item!r}; give hvd.ProcessSet([ranks])")
+def _checked_sets(process_sets: Any) -> list[ProcessSet]:
+    if isinstance(process_sets, str):
+        raise NotImplementedError(f"init: process_sets={process_sets!r} is not built yet")
+    for item in process_sets or ():
+        if not (isinstance(item, ProcessSet) and item.ranks):
+            raise ValueError(f"init: process_sets holds {item!r}; give hvd.ProcessSet([ranks])")
+    return list(process_sets or ())
+
+
+def _refuse_new_sets(sets: list[ProcessSet]) -> None:
+    """A second init() does nothing, so it must not seem to have added a set."""
+    for item in sets:
+        if item.process_set_id is None:
+            raise ValueError(
+                f"init: {item} comes after the first init(), which fixes the sets; give it there, "
+                "or call shutdown() first"
+            )
 
 
 def shutdown() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -17,24 +18,42 @@ __all__ = ["start"]
 
 _SLICE_S = 0.1  # so that a signal handler, such as that of Ctrl-C, runs while init() waits
 _MOST_ENDPOINT_BYTES = 8192
+# Ranks with other values would cut tensors differently, or not speak at all.
+_MUST_AGREE = ("HOROVOD_STAGING_BYTES", "HOROVOD_TRANSPORT")
 
 
-def start(place: Place, process_sets: Sequence[Sequence[int]], generation_alone: int) -> None:
+def start(
+    place: Place,
+    process_sets: Sequence[Sequence[int]],
+    *,
+    generation_alone: int,
+    least_set_id: int,
+) -> int:
     """Starts a generation and returns when all ranks are there.
 
     Args:
       place: of this process.
       process_sets: ascending ranks of each set, the same on every rank.
       generation_alone: number of this generation for a process alone; others are told theirs.
+      least_set_id: the first id of a process set that this process has never used.
+
+    Returns:
+      The id of the first of `process_sets`; the others follow.
 
     Raises:
       RendezvousError, CoreError: the ranks did not come together; the text says who and why.
-      ValueError: ranks passed different process sets, or one that does not exist.
+      ValueError: a knob is wrong, ranks contradict each other, or a process set names a rank that
+        does not exist.
     """
     for ranks in process_sets:
         if ranks[-1] >= place.size:
             raise ValueError(f"init: process set {list(ranks)}: there are {place.size} ranks")
-    member = _member(place, process_sets)
+    try:
+        core.check(core.load().hvd_check_config())
+    except core.CoreError as error:
+        raise ValueError(f"init: {error}") from error
+    deadline_s = time.monotonic() + _start_timeout_s()
+    member = _member(place, process_sets, least_set_id)
     if place.size == 1:
         meeting = rendezvous.Round(generation_alone, (member,), uuid.uuid4().hex)
     else:
@@ -42,10 +61,15 @@ def start(place: Place, process_sets: Sequence[Sequence[int]], generation_alone:
         loopback_only = int(place.local_size == place.size)
         core.check(core.load().hvd_listen(loopback_only, buffer, len(buffer)))
         member["endpoints"] = buffer.value.decode().split(",")
-        meeting = rendezvous.meet(place.rendezvous, place.secret, member, _start_timeout_s())
-    _check_process_sets(meeting.members)
-    # ctypes keeps the arrays alive as long as the structure.
-    core.check(core.load().hvd_start(ctypes.byref(_world(place, meeting, process_sets))))
+        timeout_s = deadline_s - time.monotonic()
+        meeting = rendezvous.meet(place.rendezvous, place.secret, member, timeout_s)
+    for field in ("process_sets", *_MUST_AGREE):
+        _check_agreement(meeting.members, field)
+    first_set_id = max(int(other["least_set_id"]) for other in meeting.members)
+    world = _world(place, meeting, process_sets)
+    world.first_set_id = first_set_id
+    world.start_timeout_s = max(1.0, deadline_s - time.monotonic())
+    core.check(core.load().hvd_start(ctypes.byref(world)))
     try:
         while (code := core.load().hvd_wait_ready(_SLICE_S)) == core.DEADLINE_EXCEEDED:
             pass
@@ -53,9 +77,12 @@ def start(place: Place, process_sets: Sequence[Sequence[int]], generation_alone:
         core.load().hvd_shutdown(0)
         raise
     core.check(code)
+    return first_set_id
 
 
-def _member(place: Place, process_sets: Sequence[Sequence[int]]) -> dict[str, Any]:
+def _member(
+    place: Place, process_sets: Sequence[Sequence[int]], least_set_id: int
+) -> dict[str, Any]:
     """What this rank tells the others."""
     return {
         "version": horovod.__version__,
@@ -70,6 +97,8 @@ def _member(place: Place, process_sets: Sequence[Sequence[int]]) -> dict[str, An
         "host_id": place.hostname,
         "pid": os.getpid(),
         "process_sets": [list(ranks) for ranks in process_sets],
+        "least_set_id": least_set_id,
+        **{name: os.environ.get(name, "") for name in _MUST_AGREE},
     }
 
 
@@ -77,20 +106,16 @@ def _start_timeout_s() -> float:
     """Returns the knob, or its default, from the table that the build makes of the core's."""
     knobs = importlib.import_module("horovod.common._knobs")
     knob = next(row for row in knobs.KNOBS if row.id == "start_timeout_s")
-    text = os.environ.get(knob.env, "")
-    try:
-        return float(text or knob.default)
-    except ValueError:
-        raise ValueError(f"init: {knob.env} is {text!r}; it must be a number of seconds") from None
+    return float(os.environ.get(knob.env) or knob.default)
 
 
-def _check_process_sets(members: Sequence[Any]) -> None:
-    first = members[0]["process_sets"]
+def _check_agreement(members: Sequence[Any], field: str) -> None:
+    first = members[0][field]
     for rank, member in enumerate(members):
-        if member["process_sets"] != first:
+        if member[field] != first:
             raise ValueError(
-                f"init: rank {rank} passed process_sets {member['process_sets']}, rank 0 passed "
-                f"{first}; they must be the same on all ranks"
+                f"init: rank {rank} has {field}={member[field]!r}, rank 0 has {first!r}; it must "
+                "be the same on all ranks"
             )
 
 

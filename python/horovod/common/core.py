@@ -25,6 +25,7 @@ __all__ = [
     "CoreError",
     "DEADLINE_EXCEEDED",
     "DONE",
+    "INVALID_ARGUMENT",
     "NOT_INITIALIZED",
     "OK",
     "PEER_LOST",
@@ -39,6 +40,7 @@ __all__ = [
 
 # hvd_code, as far as Python tells them apart.
 OK = 0
+INVALID_ARGUMENT = 2
 PEER_LOST = 7
 DEADLINE_EXCEEDED = 8
 SHUTDOWN = 9
@@ -68,8 +70,10 @@ class World(Structure):
         ("hosts", POINTER(c_char_p)),
         ("endpoints", POINTER(c_char_p)),
         ("num_process_sets", c_int32),
+        ("first_set_id", c_int32),
         ("set_sizes", POINTER(c_int32)),
         ("set_ranks", POINTER(c_int32)),
+        ("start_timeout_s", c_double),
     )
 
 

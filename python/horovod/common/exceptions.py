@@ -42,8 +42,8 @@ class HorovodVersionMismatchError(ImportError):
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(
-            f"{name} {version} is installed, but horovod was built for {name} {installed_version}; "
-            "rebuild it"
+            f"horovod was built for {name} {installed_version}, but {name} {version} is installed; "
+            f"run: make build TF={version}"
         )
         self.name = name
         self.version = version

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from horovod.common import build_info
 from horovod.common.basics import gloo_built, mpi_built, nccl_built
 from horovod.common.exceptions import HorovodVersionMismatchError
 
@@ -67,17 +68,9 @@ def check_installed_version(name: str, version: str, exception: Exception | None
     Raises:
       HorovodVersionMismatchError: built for another version.
     """
-    if name != "tensorflow":
+    library = build_info.op_library_path()
+    if name != "tensorflow" or not library.exists():
         return
-    from pathlib import Path
-
-    library = Path(__file__).absolute().parents[1] / "tensorflow" / "_tf_ops.so"
-    marker = b"horovod built for tensorflow "
-    data = library.read_bytes() if library.exists() else b""
-    begin = data.find(marker)
-    if begin < 0:
-        return
-    begin += len(marker)
-    built_for = data[begin : data.index(b"\0", begin)].decode("ascii", "replace")
-    if built_for != version:
+    built_for = build_info.built_for(library)
+    if built_for is not None and built_for != version:
         raise HorovodVersionMismatchError(name, version, built_for) from exception

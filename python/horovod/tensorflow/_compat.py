@@ -20,16 +20,11 @@ RUNS_IN_ANY_ORDER = frozenset(
     {
         "HorovodAllgather",
         "HorovodAllreduce",
-        "HorovodAlltoall",
         "HorovodBroadcast",
-        "HorovodGroupedAllgather",
-        "HorovodGroupedAllreduce",
-        "HorovodGroupedReducescatter",
         "HorovodLocalRank",
         "HorovodLocalSize",
         "HorovodProcessSetIncluded",
         "HorovodRank",
-        "HorovodReducescatter",
         "HorovodSize",
     }
 )

@@ -79,9 +79,7 @@ def _lost_job_is_internal_error() -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.UnknownError as error:
-        if basics.failure() is None:
-            raise
+    except tf.errors.UnknownError as error:  # the core uses it for nothing else
         raise HorovodInternalError(error.message) from error
 
 
@@ -103,7 +101,7 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
 
     Raises:
       ValueError: `init()` was not called.
-      HorovodInternalError: in eager code, a rank was lost or Horovod was shut down.
+      HorovodInternalError: in eager code, a rank was lost or has left, or Horovod was shut down.
       tf.errors.OpError: in eager code, what API documents for the op.
     """
     require_init(op_type)

@@ -43,8 +43,12 @@ def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     Returns:
       A tensor of the same shape and dtype; integers are rounded toward zero.
     """
-    size = tf.cast(size_op(_raw.id_of(process_set, "size")), tensor.dtype)
-    return tf.truncatediv(tensor, size) if tensor.dtype.is_integer else tf.divide(tensor, size)
+    size = size_op(_raw.id_of(process_set, "size"))
+    if not tensor.dtype.is_integer:
+        return tf.divide(tensor, tf.cast(size, tensor.dtype))
+    # Not in a small type, which may not hold the number of ranks.
+    quotient = tf.truncatediv(tf.cast(tensor, tf.int64), tf.cast(size, tf.int64))
+    return tf.cast(quotient, tensor.dtype)
 
 
 def combine(

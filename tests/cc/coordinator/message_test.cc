@@ -78,6 +78,17 @@ TEST(Message, CutAndLengthenedFramesAreRefused) {
   EXPECT_FALSE(Decode(whole + "x", &frame));
 }
 
+TEST(Message, AResponseThatContradictsItselfIsRefused) {
+  Frame got;
+  Frame frame = Sample();
+  frame.responses[1].rows.clear();  // one tensor, no list of rows
+  EXPECT_FALSE(Decode(Encode(frame), &got));
+  frame = Sample();
+  frame.responses[1].tensors.clear();
+  frame.responses[1].rows.clear();
+  EXPECT_FALSE(Decode(Encode(frame), &got));
+}
+
 TEST(Message, RandomBytesNeverHarm) {
   // Sanitizers watch; a decoder that believed a length would also run out of memory.
   std::mt19937 random(1);

@@ -80,6 +80,16 @@ TEST(Reduce, IntegersWrapAndDivideTowardZero) {
   EXPECT_EQ(Reduce<int64_t>(DType::kInt64, Of(ReduceOp::kSum), {{big}, {0}})[0], big);
 }
 
+TEST(Reduce, MoreRanksThanASmallTypeCounts) {
+  for (int n : {128, 256, 300}) {
+    const std::vector<std::vector<int8_t>> ranks(n, {0, n == 128 ? int8_t{1} : int8_t{0}});
+    // 128 times 1 wraps to -128.
+    EXPECT_EQ(Reduce(DType::kInt8, Of(ReduceOp::kAverage, 1, 1, n), ranks),
+              std::vector<int8_t>({0, n == 128 ? int8_t{-1} : int8_t{0}}));
+  }
+  EXPECT_EQ(Reduce<uint8_t>(DType::kUint8, Of(ReduceOp::kAverage, 1, 1, 256), {{255}})[0], 0);
+}
+
 TEST(Reduce, IntegerFactorsComeOnceAtTheEnd) {
   // 3 * 0.5 + 3 * 0.5 with two roundings would be 2.
   EXPECT_EQ(Reduce<int32_t>(DType::kInt32, Of(ReduceOp::kSum, 0.5), {{3}, {3}})[0], 3);

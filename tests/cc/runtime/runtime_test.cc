@@ -396,7 +396,6 @@ TEST_P(RuntimeTest, ShutdownFromDoneIsRefused) {
 
 TEST_P(RuntimeTest, ThreadsMayEnqueueWhileAnotherShutsDown) {
   Run([&](int, Runtime& runtime) {
-    std::atomic<int> finished{0};
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&, t] {
@@ -404,13 +403,11 @@ TEST_P(RuntimeTest, ThreadsMayEnqueueWhileAnotherShutsDown) {
           const std::string name = std::to_string(t) + "." + std::to_string(i);
           if (!Enqueue<float>(runtime, Allreduce(name), {1})->Wait().ok()) break;
         }
-        ++finished;
       });
     }
     std::this_thread::sleep_for(milliseconds(30));
     EXPECT_TRUE(runtime.Shutdown(0).ok());
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(finished, 3);
   });
 }
 

@@ -26,12 +26,12 @@ class Call {
   // Enqueues `request`; from here on the op completes by itself.
   static void Begin(const std::shared_ptr<Call>& self, hvd_request* request) {
     // A cancellation may come before the core has given a number; it is kept until then.
-    bool cancelled_already = false;
     if (self->manager_ != nullptr) {
       self->token_ = self->manager_->get_cancellation_token();
-      cancelled_already =
-          !self->manager_->RegisterCallback(self->token_, [self] { self->Cancel(); });
+      self->registered_ =
+          self->manager_->RegisterCallback(self->token_, [self] { self->Cancel(); });
     }
+    const bool cancelled_already = self->manager_ != nullptr && !self->registered_;
     request->context = new std::shared_ptr<Call>(self);
     request->done = &Call::Done;
     uint64_t id = 0;
@@ -73,8 +73,9 @@ class Call {
     const std::unique_ptr<std::shared_ptr<Call>> holder(
         static_cast<std::shared_ptr<Call>*>(context));
     Call& self = **holder;
-    // After this the callback does not run any more, so `context_` may go.
-    if (self.manager_ != nullptr) self.manager_->DeregisterCallback(self.token_);
+    // Without waiting for a cancellation in progress, which runs code of others.  A callback
+    // that still runs holds this object, and looks at nothing of TensorFlow's.
+    if (self.registered_) self.manager_->TryDeregisterCallback(self.token_);
     if (code != HVD_OK) self.context_->SetStatus(ToTensorFlow(code, message));
     self.done_();
   }
@@ -83,6 +84,7 @@ class Call {
   const tf::AsyncOpKernel::DoneCallback done_;
   tf::CancellationManager* const manager_;
   tf::CancellationToken token_ = 0;
+  bool registered_ = false;
 
   std::mutex mutex_;
   uint64_t id_ = 0;         // guarded by mutex_; 0: not enqueued yet
@@ -128,8 +130,10 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
     request.input = input.data();
     if (row_.output_like_input) {
       tf::Tensor* output = nullptr;
-      OP_REQUIRES_OK_ASYNC(c, c->forward_input_or_allocate_output({0}, 0, input.shape(), &output),
-                           done);
+      const absl::Status status =
+          c->forward_input_or_allocate_output({0}, 0, input.shape(), &output);
+      if (!status.ok()) hvd_refuse(&request, std::string(status.message()).c_str());
+      OP_REQUIRES_OK_ASYNC(c, status, done);
       request.output = output->data();
     } else {
       request.allocate = &Call::Allocate;

@@ -41,7 +41,7 @@ Status AllreduceExchange(Transport& transport, const CollectiveCall& call, Bytes
       // Part 0 holds my block, the parts behind it those of the others, by distance.
       const Bytes theirs(scratch.data + s * stride, count * item);
       HVD_RETURN_IF_ERROR(
-          transport.SendRecv({to, ConstBytes(mine, count * item), from, theirs, call.deadline}));
+          transport.SendRecv({to, ConstBytes(mine, count * item), from, theirs, {}}));
       contributions[from] = theirs.data;
     }
     std::byte* const out = view.Output(count, pack);
@@ -78,8 +78,11 @@ Status AllreduceDirect(Transport& transport, const CollectiveCall& call, Bytes s
       const int from = (me - s + n) % n;
       std::byte* const theirs = slices + from * stride;
       HVD_RETURN_IF_ERROR(
-          transport.SendRecv({to, ConstBytes(mine + slice_begin(to) * item, slice_bytes(to)), from,
-                              Bytes(theirs, slice_bytes(me)), call.deadline}));
+          transport.SendRecv({to,
+                              ConstBytes(mine + slice_begin(to) * item, slice_bytes(to)),
+                              from,
+                              Bytes(theirs, slice_bytes(me)),
+                              {}}));
       contributions[from] = theirs;
     }
 
@@ -92,8 +95,7 @@ Status AllreduceDirect(Transport& transport, const CollectiveCall& call, Bytes s
       const int to = (me + s) % n;
       const int from = (me - s + n) % n;
       HVD_RETURN_IF_ERROR(transport.SendRecv(
-          {to, reduced, from, Bytes(out + slice_begin(from) * item, slice_bytes(from)),
-           call.deadline}));
+          {to, reduced, from, Bytes(out + slice_begin(from) * item, slice_bytes(from)), {}}));
     }
     view.Unpack(count, out);
   }

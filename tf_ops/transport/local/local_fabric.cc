@@ -99,6 +99,13 @@ class LocalTransport final : public Transport {
 
   Status SendRecv(const SendRecvArgs& args) override {
     std::unique_lock<std::mutex> lock(hub_->mutex);
+    if (failed_.ok()) failed_ = hub_->ranks[global_rank_].aborted;
+    if (failed_.ok()) failed_ = Transfer(lock, args);
+    return failed_;
+  }
+
+ private:
+  Status Transfer(std::unique_lock<std::mutex>& lock, const SendRecvArgs& args) {
     LocalHub::Slot* out = nullptr;
     const int to = args.to < 0 ? -1 : members_[args.to];
     const int from = args.from < 0 ? -1 : members_[args.from];
@@ -127,7 +134,6 @@ class LocalTransport final : public Transport {
     return status;
   }
 
- private:
   template <typename Ready>
   Status Await(std::unique_lock<std::mutex>& lock, int peer, Deadline deadline, Ready ready) {
     const LocalHub::Rank& me = hub_->ranks[global_rank_];
@@ -145,6 +151,7 @@ class LocalTransport final : public Transport {
   const int global_rank_;
   const std::vector<int> members_;
   int rank_ = 0;
+  Status failed_;
 };
 
 class LocalFabric final : public Fabric {

@@ -26,7 +26,7 @@ Acceptor::Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_pe
       table_(table),
       on_peer_(std::move(on_peer)),
       listener_(std::move(listener)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC), table) {
+      epoll_(Fd::Make(table, [] { return epoll_create1(EPOLL_CLOEXEC); })) {
   WatchListener(true);
 }
 
@@ -41,7 +41,7 @@ void Acceptor::WatchListener(bool on) {
 }
 
 Deadline Acceptor::deadline() const {
-  Deadline first;
+  Deadline first = paused_until_;
   for (const auto& item : pending_) first = Earlier(first, item.second.deadline);
   return first;
 }
@@ -60,19 +60,20 @@ void Acceptor::Step() {
   for (auto it = pending_.begin(); it != pending_.end();) {
     it = it->second.deadline.passed() ? pending_.erase(it) : std::next(it);
   }
-  WatchListener(pending_.size() < kMostPending);
+  if (paused_until_.passed()) paused_until_ = Deadline::Never();
+  WatchListener(pending_.size() < kMostPending && paused_until_.never());
 }
 
 void Acceptor::AcceptAll() {
   while (pending_.size() < kMostPending) {
     Fd fd = Accept(listener_.get(), table_);
     if (!fd.valid()) {
-      // Out of descriptors: the connection stays in the queue, and an ever-readable
-      // listener must not keep this thread busy.
-      if (errno == EMFILE || errno == ENFILE) {
+      // Out of descriptors or memory: the connection stays in the queue, and an
+      // ever-readable listener must not keep this thread busy.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         HVD_LOG(kWarning) << "cannot accept a connection: " << ErrnoText(errno)
                           << "; raise the limit on open files (ulimit -n)";
-        WatchListener(false);
+        paused_until_ = Deadline::After(kPause);
       }
       return;
     }

@@ -23,12 +23,16 @@ class Acceptor {
  public:
   static constexpr size_t kMostPending = 128;
   static constexpr std::chrono::seconds kHandshakeTime{10};
+  static constexpr std::chrono::seconds kPause{1};
 
   // Called with each connection that proved who it is.
   using OnPeer = std::function<void(Channel channel, int peer, Fd fd)>;
 
   // `world` and `table` outlive this object.
   Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_peer);
+
+  // False: this process has no descriptor left, and nothing works.
+  bool valid() const { return epoll_.valid(); }
 
   // Readable when Step() has something to do.
   int fd() const { return epoll_.get(); }
@@ -58,6 +62,7 @@ class Acceptor {
   Fd listener_;
   Fd epoll_;
   bool watching_ = false;
+  Deadline paused_until_;           // never: accepting goes on
   std::map<int, Pending> pending_;  // by descriptor
 };
 

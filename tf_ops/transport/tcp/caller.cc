@@ -8,6 +8,10 @@
 namespace hvd {
 namespace {
 
+// One silent address must not use up the time of the next.
+constexpr auto kPerAddress = std::chrono::seconds(5);
+constexpr auto kBetweenRounds = std::chrono::milliseconds(50);
+
 Status Shake(const World& world, int peer, Channel channel, int fd, int stop_fd,
              Deadline deadline) {
   Challenge challenge;
@@ -24,15 +28,26 @@ Status Shake(const World& world, int peer, Channel channel, int fd, int stop_fd,
 
 Status CallPeer(const World& world, int peer, Channel channel, FdTable* table, int stop_fd,
                 Deadline deadline, Fd* fd) {
-  Fd out;
-  Status status = Call(world.endpoints[peer], table, stop_fd, deadline, &out);
-  if (status.ok()) status = Shake(world, peer, channel, out.get(), stop_fd, deadline);
-  if (!status.ok()) {
+  const auto about = [&](const Status& status) {
     return Status(status.code(), StrCat("cannot reach ", world.RankText(peer), " at ",
                                         Join(world.endpoints[peer]), ": ", status.message()));
-  }
-  *fd = std::move(out);
-  return Status::Ok();
+  };
+  Status last = Status::PeerLost("it published no address");
+  do {
+    for (const std::string& endpoint : world.endpoints[peer]) {
+      const Deadline soon = Earlier(deadline, Deadline::After(kPerAddress));
+      Fd out;
+      last = Dial(endpoint, table, stop_fd, soon, &out);
+      if (last.ok()) last = Shake(world, peer, channel, out.get(), stop_fd, soon);
+      if (last.ok()) {
+        *fd = std::move(out);
+        return last;
+      }
+      if (last.code() == Code::kCancelled || last.code() == Code::kInternal) return about(last);
+    }
+    if (Pause(stop_fd, kBetweenRounds)) return Status::Cancelled("stopped");
+  } while (!deadline.passed());
+  return about(Status::DeadlineExceeded(last.message()));
 }
 
 }  // namespace hvd

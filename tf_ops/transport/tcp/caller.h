@@ -9,8 +9,12 @@
 
 namespace hvd {
 
-// Calls `peer`, shakes hands and returns the connection.  Waits; any thread.
-// Cancelled: `stop_fd` became readable.
+// Calls `peer` at each of its endpoints in turn, again and again, until one of them shakes
+// hands.  A peer that is only slow, or stopped for a while, is waited for; a stranger at
+// one endpoint is passed over.  Waits; any thread.
+//
+// Cancelled: `stop_fd` became readable.  DeadlineExceeded: says what happened last.
+// Internal: this process cannot call anybody.
 Status CallPeer(const World& world, int peer, Channel channel, FdTable* table, int stop_fd,
                 Deadline deadline, Fd* fd);
 

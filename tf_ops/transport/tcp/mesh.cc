@@ -1,5 +1,7 @@
 #include "tf_ops/transport/tcp/mesh.h"
 
+#include <sys/socket.h>
+
 #include <utility>
 
 #include "tf_ops/base/strings.h"
@@ -10,7 +12,7 @@ namespace hvd {
 Status TcpMesh::Get(int peer, Deadline deadline, DataLink** link) {
   *link = &links_[peer];
   if (links_[peer].fd.valid()) return Status::Ok();
-  if (world_.rank > peer) return Dial(peer, deadline);
+  if (world_.rank > peer) return CallFor(peer, deadline);
 
   std::unique_lock<std::mutex> lock(mutex_);
   const auto ready = [&] { return arrived_[peer].valid() || !aborted_.ok(); };
@@ -24,7 +26,7 @@ Status TcpMesh::Get(int peer, Deadline deadline, DataLink** link) {
   return Status::Ok();
 }
 
-Status TcpMesh::Dial(int peer, Deadline deadline) {
+Status TcpMesh::CallFor(int peer, Deadline deadline) {
   const Status status =
       CallPeer(world_, peer, Channel::kData, table_, stop_.fd(), deadline, &links_[peer].fd);
   return status.code() == Code::kCancelled ? abort_reason() : status;
@@ -43,6 +45,12 @@ void TcpMesh::Abort(const Status& why) {
   aborted_ = why;
   stop_.Ring();
   changed_.notify_all();
+}
+
+void TcpMesh::HangUp() {
+  for (const DataLink& link : links_) {
+    if (link.fd.valid()) shutdown(link.fd.get(), SHUT_RDWR);
+  }
 }
 
 Status TcpMesh::abort_reason() const {

@@ -40,6 +40,12 @@ class TcpMesh {
 
   void Abort(const Status& why);
 
+  // Ends all connections in use, so that a peer that waits for this rank finds out even
+  // when nobody tells it.  Data thread, after a failure.
+  void HangUp();
+
+  // False: this process has no descriptor left, and nothing works.
+  bool valid() const { return stop_.valid(); }
   // Readable once aborted.
   int stop_fd() const { return stop_.fd(); }
   Status abort_reason() const;
@@ -47,7 +53,7 @@ class TcpMesh {
   const World& world() const { return world_; }
 
  private:
-  Status Dial(int peer, Deadline deadline);
+  Status CallFor(int peer, Deadline deadline);
 
   const World& world_;
   FdTable* const table_;

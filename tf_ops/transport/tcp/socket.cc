@@ -20,6 +20,7 @@ namespace hvd {
 namespace {
 
 constexpr int kBacklog = 1024;
+constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 std::string EndpointText(const sockaddr* address, int port) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -81,37 +82,6 @@ bool SplitEndpoint(const std::string& endpoint, std::string* host, std::string* 
   return true;
 }
 
-Status CallOne(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline,
-               Fd* fd) {
-  std::string host, port;
-  if (!SplitEndpoint(endpoint, &host, &port)) {
-    return Status::InvalidArgument(StrCat("'", endpoint, "' is not address:port"));
-  }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return Status::InvalidArgument(StrCat("'", endpoint, "': ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  Fd out(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), table);
-  if (!out.valid()) return Status::Internal(StrCat("socket: ", ErrnoText(errno)));
-  NoDelay(out.get());
-  if (connect(out.get(), found->ai_addr, found->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) {
-      return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(errno)));
-    }
-    HVD_RETURN_IF_ERROR(Await(out.get(), POLLOUT, stop_fd, deadline));
-    int error = 0;
-    socklen_t length = sizeof(error);
-    getsockopt(out.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(error)));
-  }
-  *fd = std::move(out);
-  return Status::Ok();
-}
-
 }  // namespace
 
 std::string ErrnoText(int error) {
@@ -129,17 +99,16 @@ Status Listen(bool loopback_only, FdTable* table, Fd* listener,
   any4.sin_family = AF_INET;
   any4.sin_addr.s_addr = htonl(loopback_only ? INADDR_LOOPBACK : INADDR_ANY);
 
-  const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
   Fd fd;
   bool bound = false;
   if (!loopback_only) {
-    fd = Fd(socket(AF_INET6, type, 0), table);
+    fd = Fd::Make(table, [] { return socket(AF_INET6, kType, 0); });
     const int off = 0;
     bound = fd.valid() && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0 &&
             bind(fd.get(), reinterpret_cast<sockaddr*>(&any6), sizeof(any6)) == 0;
   }
   if (!bound) {
-    fd = Fd(socket(AF_INET, type, 0), table);
+    fd = Fd::Make(table, [] { return socket(AF_INET, kType, 0); });
     bound = fd.valid() && bind(fd.get(), reinterpret_cast<sockaddr*>(&any4), sizeof(any4)) == 0;
   }
   if (!bound || listen(fd.get(), kBacklog) != 0) {
@@ -158,28 +127,45 @@ Status Listen(bool loopback_only, FdTable* table, Fd* listener,
 }
 
 Fd Accept(int listener, FdTable* table) {
-  Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), table);
+  Fd fd = Fd::Make(
+      table, [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
   if (fd.valid()) NoDelay(fd.get());
   return fd;
 }
 
-Status Call(const std::vector<std::string>& endpoints, FdTable* table, int stop_fd,
-            Deadline deadline, Fd* fd) {
-  // One unreachable address must not use up the time of the next.
-  constexpr auto kPerAddress = std::chrono::seconds(5);
-  Status last = Status::InvalidArgument("it published no address");
-  while (!deadline.passed()) {
-    for (const std::string& endpoint : endpoints) {
-      last = CallOne(endpoint, table, stop_fd, Earlier(deadline, Deadline::After(kPerAddress)), fd);
-      if (last.ok() || last.code() == Code::kCancelled) return last;
-    }
-    if (endpoints.empty() || last.code() == Code::kInvalidArgument) break;
-    // Refused or unreachable: a listener exists before its address is published, so
-    // this is a passing fault of the network.
-    pollfd stop = {stop_fd, POLLIN, 0};
-    poll(&stop, stop_fd >= 0 ? 1 : 0, 50);
+Status Dial(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline, Fd* fd) {
+  std::string host, port;
+  if (!SplitEndpoint(endpoint, &host, &port)) {
+    return Status::InvalidArgument(StrCat("'", endpoint, "' is not address:port"));
   }
-  return last;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return Status::InvalidArgument(StrCat("'", endpoint, "': ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Fd out = Fd::Make(table, [&] { return socket(found->ai_family, kType, 0); });
+  if (!out.valid()) return Status::Internal(StrCat("socket: ", ErrnoText(errno)));
+  NoDelay(out.get());
+  if (connect(out.get(), found->ai_addr, found->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS) {
+      return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(errno)));
+    }
+    HVD_RETURN_IF_ERROR(Await(out.get(), POLLOUT, stop_fd, deadline));
+    int error = 0;
+    socklen_t length = sizeof(error);
+    getsockopt(out.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return Status::PeerLost(StrCat(endpoint, ": ", ErrnoText(error)));
+  }
+  *fd = std::move(out);
+  return Status::Ok();
+}
+
+bool Pause(int stop_fd, Clock::duration time) {
+  pollfd stop = {stop_fd, POLLIN, 0};
+  return poll(&stop, 1, Deadline::After(time).poll_ms()) > 0;
 }
 
 Status WriteAll(int fd, ConstBytes out, int stop_fd, Deadline deadline) {

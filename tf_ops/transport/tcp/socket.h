@@ -16,18 +16,19 @@
 namespace hvd {
 
 // A listening socket on a port the system chose.  `loopback_only`: reachable from this
-// host alone.  `endpoints`: the "address:port" at which others may call it, the most
-// likely first.
+// host alone.  `endpoints`: each "address:port" at which others may call it.
 Status Listen(bool loopback_only, FdTable* table, Fd* listener,
               std::vector<std::string>* endpoints);
 
 // The next connection waiting at `listener`, or an invalid Fd when there is none.
 Fd Accept(int listener, FdTable* table);
 
-// A connection to the first endpoint that answers.  A readable `stop_fd` ends the wait
-// with Cancelled.
-Status Call(const std::vector<std::string>& endpoints, FdTable* table, int stop_fd,
-            Deadline deadline, Fd* fd);
+// A connection to "address:port".  PeerLost: nothing answers there; Internal: this process
+// cannot call at all.  A readable `stop_fd` ends the wait with Cancelled.
+Status Dial(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline, Fd* fd);
+
+// Waits for `time`; true when `stop_fd` became readable.
+bool Pause(int stop_fd, Clock::duration time);
 
 // The whole of `out`, or all of `in`.  PeerLost when the connection ends, Cancelled when
 // `stop_fd` becomes readable.

@@ -28,7 +28,9 @@ void Register(int epoll, int operation, int fd, int who, uint32_t events) {
 }  // namespace
 
 TcpControl::TcpControl(FdTable* table, Acceptor* acceptor)
-    : epoll_(epoll_create1(EPOLL_CLOEXEC), table), bell_(table), acceptor_(acceptor) {
+    : epoll_(Fd::Make(table, [] { return epoll_create1(EPOLL_CLOEXEC); })),
+      bell_(table),
+      acceptor_(acceptor) {
   Register(epoll_.get(), EPOLL_CTL_ADD, bell_.fd(), kBell, EPOLLIN);
   if (acceptor_ != nullptr) {
     Register(epoll_.get(), EPOLL_CTL_ADD, acceptor_->fd(), kAcceptor, EPOLLIN);

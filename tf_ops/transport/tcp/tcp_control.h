@@ -1,6 +1,6 @@
 // The control channel over TCP: length-prefixed frames, one epoll.
 //
-// Threads: as ControlChannel says; Attach and Watch are the control thread's too.
+// Threads: as ControlChannel says; Attach is the control thread's too.
 
 #ifndef TF_OPS_TRANSPORT_TCP_TCP_CONTROL_H_
 #define TF_OPS_TRANSPORT_TCP_TCP_CONTROL_H_
@@ -25,6 +25,8 @@ class TcpControl final : public ControlChannel {
 
   // `peer` speaks through `fd` from now on.
   void Attach(int peer, Fd fd);
+  // False: this process has no descriptor left, and nothing works.
+  bool valid() const { return epoll_.valid() && bell_.valid(); }
   bool attached(int peer) const { return links_.count(peer) > 0; }
 
   void Send(int peer, std::string frame) override;

@@ -28,6 +28,9 @@ class TcpFabric final : public Fabric {
 
   Status Start(Deadline deadline) override {
     HVD_RETURN_IF_ERROR(StartCrypto());
+    if (!mesh_.valid() || !acceptor_.valid() || !control_.valid()) {
+      return Status::Internal("no descriptor is left; raise the limit on open files (ulimit -n)");
+    }
     if (world_.rank != 0) {
       Fd fd;
       const Status status =

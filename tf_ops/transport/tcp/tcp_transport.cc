@@ -122,7 +122,11 @@ TcpTransport::TcpTransport(TcpMesh* mesh, std::vector<int> members)
 }
 
 Status TcpTransport::SendRecv(const SendRecvArgs& args) {
-  if (failed_.ok()) failed_ = Transfer(args);
+  if (failed_.ok()) failed_ = mesh_->abort_reason();
+  if (failed_.ok()) {
+    failed_ = Transfer(args);
+    if (!failed_.ok()) mesh_->HangUp();
+  }
   return failed_;
 }
 
