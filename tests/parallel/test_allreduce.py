@@ -203,3 +203,31 @@ def _check_slices() -> None:
 @pytest.mark.smoke
 def test_allreduce_of_slices_gathers_the_rows_of_all_ranks():
     run_ranks(_check_slices, 3, timeout_s=90)
+
+
+def _new_name_every_step() -> tuple[int, int]:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    x = tf.ones([10])
+
+    def grown_kb(steps: range) -> int:
+        before = _resident_kb()
+        for step in steps:
+            hvd.allreduce(x, name=f"step{step}")
+        return _resident_kb() - before
+
+    grown_kb(range(200))
+    return grown_kb(range(200, 2200)), hvd.size()
+
+
+def _resident_kb() -> int:
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def test_a_new_name_in_every_eager_step_costs_no_memory():
+    for grown_kb, _ in run_ranks(_new_name_every_step, 2):
+        assert grown_kb < 20_000  # TensorFlow keeps about 46 KB for each value of an attribute

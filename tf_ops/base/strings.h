@@ -33,6 +33,11 @@ std::string Join(const Container& items, size_t most = 16) {
   return out.str();
 }
 
+// "rank 3", or "ranks 1, 2".
+inline std::string RanksText(const std::vector<int>& ranks) {
+  return StrCat(ranks.size() == 1 ? "rank " : "ranks ", Join(ranks));
+}
+
 // A shape as programs print it: "[2, 3]".
 inline std::string ShapeText(const std::vector<int64_t>& shape) {
   return StrCat("[", Join(shape, 32), "]");

@@ -2,6 +2,8 @@
 
 #include "tf_ops/collectives/algorithms/allreduce.h"
 
+#include <cmath>
+
 #include "tf_ops/collectives/collective.h"
 #include "tf_ops/collectives/select.h"
 
@@ -15,6 +17,11 @@ Status ValidateAllreduce(const Signature& s, const std::vector<int>&) {
   if (s.dtype == DType::kBool && s.op == ReduceOp::kAverage) {
     return Status::InvalidArgument(
         StrCat(s.Title(), ": bool has no Average; use Sum (or), Product (and), Min or Max"));
+  }
+  if (std::isnan(s.prescale) || std::isnan(s.postscale)) {
+    return Status::InvalidArgument(StrCat(s.Title(), ": prescale_factor is ", s.prescale,
+                                          " and postscale_factor ", s.postscale,
+                                          "; neither may be NaN"));
   }
   if (s.dtype == DType::kBool && (s.prescale != 1.0 || s.postscale != 1.0)) {
     return Status::InvalidArgument(StrCat(s.Title(),

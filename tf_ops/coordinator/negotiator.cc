@@ -188,8 +188,8 @@ Status Negotiator::Inspect(Time now, std::vector<std::string>* warnings) {
     for (const Entry& entry : queue) {
       if (entry.failed || now - entry.since < Seconds(config_.stall_shutdown_time_s)) continue;
       return Status::DeadlineExceeded(
-          StrCat("'", key.second, "' has waited ", WholeSeconds(now - entry.since), " s for ranks ",
-                 Join(MissingRanks(key, entry)),
+          StrCat("'", key.second, "' has waited ", WholeSeconds(now - entry.since), " s for ",
+                 RanksText(MissingRanks(key, entry)),
                  " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
     }
   }

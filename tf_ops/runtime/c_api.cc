@@ -49,6 +49,8 @@ Process& process() {
 }
 
 thread_local std::string last_error;
+thread_local std::string next_name;
+thread_local bool next_name_taken = true;
 
 int Return(const Status& status) {
   last_error = status.message();
@@ -359,6 +361,15 @@ int hvd_process_set_rank(int set) {
     }
     return -1;
   });
+}
+
+void hvd_name_next(const char* name) {
+  next_name = name == nullptr ? "" : name;
+  next_name_taken = false;
+}
+
+const char* hvd_take_next_name(void) {
+  return std::exchange(next_name_taken, true) ? "" : next_name.c_str();
 }
 
 int hvd_enqueue(const hvd_request* r, uint64_t* id) {

@@ -151,6 +151,13 @@ typedef struct {
   void* context;
 } hvd_request;
 
+/* Names the next request that an adapter makes on this thread and that has no name of its
+ * own: frameworks cache what they make of a name given otherwise, once for each new name.
+ * Null or empty: no name. */
+HVD_API void hvd_name_next(const char* name);
+/* That name, and none from now on; valid until the thread's next hvd_name_next. */
+HVD_API const char* hvd_take_next_name(void);
+
 /* Returns at once.  When not HVD_OK, `done` will never run, and where that is this rank's
  * own fault the other ranks are told, so that they do not wait for it. */
 HVD_API int hvd_enqueue(const hvd_request* request, uint64_t* id);

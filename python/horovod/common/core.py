@@ -143,6 +143,8 @@ def load() -> ctypes.CDLL:
     library.hvd_enqueue.argtypes = (POINTER(Request), POINTER(c_uint64))
     library.hvd_cancel.argtypes = (c_uint64,)
     library.hvd_cancel.restype = None
+    library.hvd_name_next.argtypes = (c_char_p,)
+    library.hvd_name_next.restype = None
     return library
 
 

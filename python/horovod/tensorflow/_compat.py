@@ -8,12 +8,14 @@ from __future__ import annotations
 import warnings
 
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 __all__ = [
     "RUNS_IN_ANY_ORDER",
     "executing_eagerly",
     "graph_is_eager_outside",
     "let_run_in_any_order",
+    "tape_may_record",
 ]
 
 RUNS_IN_ANY_ORDER = frozenset(
@@ -66,3 +68,8 @@ def executing_eagerly() -> bool:
 def graph_is_eager_outside() -> bool:
     """Returns whether this is eager code or a `tf.function`, rather than a compat.v1 graph."""
     return bool(tf.compat.v1.executing_eagerly_outside_functions())
+
+
+def tape_may_record() -> bool:
+    """Returns whether a `tf.GradientTape` may record an op called here in eager code."""
+    return bool(record.could_possibly_record())

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common import basics
+from horovod.common import basics, core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import _compat, _ops
@@ -86,8 +86,10 @@ def _lost_job_is_internal_error() -> Iterator[None]:
 def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
     """Runs a raw collective op, or adds it to the graph.
 
-    Ranks are matched by name.  In a graph that is the node's name, which TensorFlow keeps unique;
-    eager ops have no node, so there the name travels as the attribute `tensor_name`.  Without a
+    Ranks are matched by name.  In a graph that is the node's name, which TensorFlow keeps unique.
+    Eager ops have no node, and TensorFlow keeps a kernel for every value of an attribute, for
+    ever; so there the name goes past it, to the kernel that runs next on this thread.  Only what a
+    tape records has it as an attribute, `tensor_name`, for the name of its gradient.  Without a
     name all eager calls of one type share one, so that only one can be in flight.
 
     Args:
@@ -106,8 +108,13 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
     """
     require_init(op_type)
     if _compat.executing_eagerly():
-        attrs["tensor_name"] = name or ""
+        if name and _compat.tape_may_record():
+            attrs["tensor_name"] = name
+        core.load().hvd_name_next((name or "").encode())
     elif name:
         attrs["name"] = _node_name(name)
-    with _lost_job_is_internal_error():
-        return function_of(op_type)(*inputs, **attrs)
+    try:
+        with _lost_job_is_internal_error():
+            return function_of(op_type)(*inputs, **attrs)
+    finally:
+        core.load().hvd_name_next(None)  # TensorFlow may have refused to run the kernel

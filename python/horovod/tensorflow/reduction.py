@@ -63,7 +63,8 @@ class GradientReduction:
 
         Raises:
           NotImplementedError: op is Adasum.
-          ValueError: another op than Average and Sum; or a factor with another op than Average.
+          ValueError: another op than Average and Sum; a factor with another op than Average, or
+            one that is not above 0.
         """
         if self.op == Adasum:
             raise NotImplementedError(f"{self.scope}: op=Adasum is not built yet; use op=Average")
@@ -71,6 +72,11 @@ class GradientReduction:
             raise ValueError(
                 f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be averaged "
                 "or summed; use op=Average or op=Sum"
+            )
+        if not self.gradient_predivide_factor > 0:
+            raise ValueError(
+                f"{self.scope}: gradient_predivide_factor={self.gradient_predivide_factor}; it "
+                "must be above 0"
             )
         if self.gradient_predivide_factor != 1.0 and self.op != Average:
             raise ValueError(

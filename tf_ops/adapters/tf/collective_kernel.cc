@@ -109,7 +109,10 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
 }
 
 void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
-  const std::string name = WireName(std::string(name_view()), tensor_name_, ignore_name_scope_,
+  std::string given = tensor_name_;
+  // An eager op runs on the thread that called it, and its node is named like its type.
+  if (given.empty() && name_view() == row_.op) given = hvd_take_next_name();
+  const std::string name = WireName(std::string(name_view()), given, ignore_name_scope_,
                                     c->frame_iter().frame_id, c->frame_iter().iter_id);
   hvd_request request = {};
   request.name = name.c_str();

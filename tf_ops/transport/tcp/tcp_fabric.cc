@@ -44,7 +44,7 @@ class TcpFabric final : public Fabric {
       HVD_RETURN_IF_ERROR(mesh_.abort_reason());
       if (deadline.passed()) {
         return Status::DeadlineExceeded(
-            StrCat("ranks ", Join(Missing()), " of ", world_.size, " did not connect to rank 0"));
+            StrCat(RanksText(Missing()), " of ", world_.size, " did not connect to rank 0"));
       }
       const ControlEvent event = control_.WaitAny(Earlier(deadline, Deadline::After(kSlice)));
       if (event.type == ControlEvent::Type::kClosed) {
