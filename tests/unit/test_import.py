@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import subprocess
 import sys
+
+import pytest
 
 
 def test_importing_the_package_loads_neither_tensorflow_nor_a_shared_object() -> None:
@@ -21,3 +24,20 @@ def test_the_version_is_the_distributions() -> None:
     import horovod
 
     assert importlib.metadata.version("horovod") == horovod.__version__
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("horovod.keras", "not built yet"),
+        ("horovod.tensorflow.keras", "not built yet"),
+        ("horovod.tensorflow.elastic", "not built yet"),
+        ("horovod.torch", "torch.distributed"),
+        ("horovod.mxnet", "not part"),
+        ("horovod.spark", "horovodrun"),
+    ],
+)
+def test_what_programs_may_import_and_is_not_here_says_so(module: str, words: str) -> None:
+    with pytest.raises(ImportError, match=words) as error:
+        importlib.import_module(module)
+    assert module in str(error.value)

@@ -21,6 +21,10 @@ bool SaysNo(const char* text) {
   return false;
 }
 
+// Whether a variable that is not built yet asks for what is there anyway: nothing, or Gloo,
+// whose place the built-in TCP transport has.
+bool AsksForNothing(const char* text) { return SaysNo(text) || strcasecmp(text, "gloo") == 0; }
+
 Status Parse(const char* env, const char* text, double, double, bool* value) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (strcasecmp(text, yes) == 0) return *value = true, Status::Ok();
@@ -63,8 +67,8 @@ Status ReadConfig(const Lookup& lookup, const std::function<void(const std::stri
 #define HVD_KNOB(id, env, type, def, min, max, unit, help)              \
   if (const char* text = lookup(env); text != nullptr && *text != '\0') \
     HVD_RETURN_IF_ERROR(Parse(env, text, min, max, &config->id));
-#define HVD_KNOB_LATER(env, what)                                                        \
-  if (const char* text = lookup(env); text != nullptr && *text != '\0' && !SaysNo(text)) \
+#define HVD_KNOB_LATER(env, what)                                                                \
+  if (const char* text = lookup(env); text != nullptr && *text != '\0' && !AsksForNothing(text)) \
     warn(StrCat(env, "=", text, " has no effect: ", what, " is not built yet"));
 #include "tf_ops/base/config.def"
 #undef HVD_KNOB
@@ -72,9 +76,14 @@ Status ReadConfig(const Lookup& lookup, const std::function<void(const std::stri
   return Status::Ok();
 }
 
-Status ReadConfigFromEnvironment(Config* config) {
+Status ReadConfigFromEnvironment(bool warn, Config* config) {
   return ReadConfig([](const char* env) -> const char* { return std::getenv(env); },
-                    [](const std::string& text) { HVD_LOG(kWarning) << text; }, config);
+                    [warn](const std::string& text) {
+                      if (warn) {
+                        HVD_LOG(kWarning) << text;
+                      }
+                    },
+                    config);
 }
 
 }  // namespace hvd

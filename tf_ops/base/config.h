@@ -38,8 +38,8 @@ using Lookup = std::function<const char*(const char* env)>;
 Status ReadConfig(const Lookup& lookup, const std::function<void(const std::string&)>& warn,
                   Config* config);
 
-// ReadConfig from the process's environment.
-Status ReadConfigFromEnvironment(Config* config);
+// ReadConfig from the process's environment; `warn`: whether to log what is not built yet.
+Status ReadConfigFromEnvironment(bool warn, Config* config);
 
 }  // namespace hvd
 

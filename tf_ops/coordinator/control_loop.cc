@@ -130,7 +130,8 @@ void ControlLoop::OnClosed(int peer, const std::string& how) {
   remote_[peer] = false;
   if (gone_[peer] || (ended_ && executor_->in_flight() == 0)) return;
   Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: ", how,
-                                "; see that rank's own output for the cause")));
+                                "; see the end of that rank's own output, or what its launcher "
+                                "says of it, for the cause")));
 }
 
 void ControlLoop::OnGoodbye(int peer) {
@@ -294,7 +295,10 @@ void ControlLoop::Abort(const Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
     failure_ = why;
   }
-  HVD_LOG(kError) << "the job is lost: " << why.message();
+  // A rank that ends by itself has said why already.
+  if (!stopping_) {
+    HVD_LOG(kError) << "the job is lost: " << why.message();
+  }
   for (int r : peers_) SendFrame(r, {FrameType::kAbort, 0, {}, {}, why});
   queue_->Close(Ending(why));
   fabric_->Abort(why);

@@ -1,5 +1,7 @@
 #include "tf_ops/coordinator/queue.h"
 
+#include "tf_ops/base/log.h"
+
 namespace hvd {
 
 Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
@@ -9,7 +11,9 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
     const Signature& s = request->signature;
     if (closed_ != nullptr) {
       const Status& ending = closed_->For(s);
-      return Status(ending.code(), StrCat(s.Title(), ": ", ending.message()));
+      const Status status(ending.code(), StrCat(s.Title(), ": ", ending.message()));
+      SayThatTrainingEnds(status);
+      return status;
     }
     if (!in_flight_.emplace(KeyOf(s), request).second) {
       return Status::InvalidArgument(
@@ -100,7 +104,13 @@ void RequestQueue::Finish(const std::shared_ptr<Request>& request, const Status&
     in_flight_.erase(KeyOf(request->signature));
     by_id_.erase(request->id);
   }
+  SayThatTrainingEnds(status);
   request->done(status);
+}
+
+void RequestQueue::SayThatTrainingEnds(const Status& status) {
+  if (status.code() != Code::kOutOfRange || said_that_training_ends_.exchange(true)) return;
+  HVD_LOG(kWarning) << "training ends here: " << status.message();
 }
 
 void RequestQueue::Close(const Ending& ending) {
@@ -130,8 +140,9 @@ void RequestQueue::FailWhere(const Ending& ending, bool announced_too) {
   }
   for (const auto& request : failed) {
     const Status& status = ending.For(request->signature);
-    request->done(
-        Status(status.code(), StrCat(request->signature.Title(), ": ", status.message())));
+    const Status told(status.code(), StrCat(request->signature.Title(), ": ", status.message()));
+    SayThatTrainingEnds(told);
+    request->done(told);
   }
 }
 

@@ -7,6 +7,7 @@
 #ifndef TF_OPS_COORDINATOR_QUEUE_H_
 #define TF_OPS_COORDINATOR_QUEUE_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -74,6 +75,8 @@ class RequestQueue {
 
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
   void FailWhere(const Ending& ending, bool announced_too);
+  // MonitoredTrainingSession swallows OutOfRange, so the user hears of it here, once.
+  void SayThatTrainingEnds(const Status& status);
 
   const std::function<void()> wake_;
   std::mutex mutex_;
@@ -82,6 +85,7 @@ class RequestQueue {
   std::vector<Outgoing> outbox_;
   std::unique_ptr<Ending> closed_;
   uint64_t last_id_;
+  std::atomic<bool> said_that_training_ends_{false};
 };
 
 }  // namespace hvd

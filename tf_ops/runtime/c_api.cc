@@ -171,8 +171,8 @@ hvd::World WorldFrom(const hvd_world& w) {
   return world;
 }
 
-Status ReadKnobs(hvd::Config* config, hvd::LogLevel* level) {
-  HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(config));
+Status ReadKnobs(bool warn, hvd::Config* config, hvd::LogLevel* level) {
+  HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(warn, config));
   return hvd::ParseLogLevel(config->log_level, level);
 }
 
@@ -186,7 +186,8 @@ Status Start(const hvd_world& w) {
   }
   hvd::Config config;
   hvd::LogLevel level;
-  HVD_RETURN_IF_ERROR(ReadKnobs(&config, &level));
+  hvd::SetLogging(hvd::LogLevel::kWarning, config.log_timestamp, w.rank);
+  HVD_RETURN_IF_ERROR(ReadKnobs(/*warn=*/true, &config, &level));
   hvd::SetLogging(level, config.log_timestamp, w.rank);
   config.start_timeout_s = w.start_timeout_s;
 
@@ -276,7 +277,7 @@ int hvd_listen(int loopback_only, char* endpoints, size_t size) {
 int hvd_check_config(void) {
   hvd::Config config;
   hvd::LogLevel level;
-  return Return(ReadKnobs(&config, &level));
+  return Return(ReadKnobs(/*warn=*/false, &config, &level));
 }
 
 int hvd_start(const hvd_world* world) {

@@ -86,7 +86,7 @@ def init(
                 least_set_id=_least_set_id,
             )
         except (core.CoreError, RendezvousError) as error:
-            raise HorovodInternalError(f"init: {error}") from error
+            raise HorovodInternalError(f"init: {error}") from None
         global_process_set.ranks = list(range(place.size))
         for item in _sets:
             item.process_set_id = None

@@ -61,7 +61,7 @@ def start(
         loopback_only = int(place.local_size == place.size)
         core.check(core.load().hvd_listen(loopback_only, buffer, len(buffer)))
         member["endpoints"] = buffer.value.decode().split(",")
-        timeout_s = deadline_s - time.monotonic()
+        timeout_s = round(deadline_s - time.monotonic(), 1)
         meeting = rendezvous.meet(place.rendezvous, place.secret, member, timeout_s)
     for field in ("process_sets", *_MUST_AGREE):
         _check_agreement(meeting.members, field)

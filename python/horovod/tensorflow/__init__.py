@@ -129,6 +129,7 @@ __all__ = [
 
 _NOT_BUILT_YET = frozenset(
     {
+        "DistributedAdasumOptimizer",
         "LocalGradientAggregationHelper",
         "PartialDistributedGradientTape",
         "SyncBatchNormalization",
@@ -137,10 +138,12 @@ _NOT_BUILT_YET = frozenset(
         "broadcast_",
         "broadcast_object",
         "broadcast_object_fn",
+        "elastic",
         "grouped_allgather",
         "grouped_allreduce",
         "grouped_reducescatter",
         "join",
+        "keras",
         "reducescatter",
     }
 )

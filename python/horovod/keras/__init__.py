@@ -1,0 +1,6 @@
+"""horovod.keras: not built yet."""
+
+raise ImportError(
+    "horovod.keras is not built yet; "
+    "horovod.tensorflow works with tf.compat.v1 optimizers and tapes"
+)

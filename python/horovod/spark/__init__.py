@@ -1,0 +1,3 @@
+"""horovod.spark: not part of this package."""
+
+raise ImportError("horovod.spark is not part of this package; start ranks with horovodrun")

@@ -1,0 +1,3 @@
+"""horovod.torch: not part of this package."""
+
+raise ImportError("horovod.torch is not part of this package; use torch.distributed")
