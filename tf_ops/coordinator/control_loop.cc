@@ -100,8 +100,7 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
                                          "version?")));
   }
   if (frame.generation != world_.generation) return;
-  // After an orderly end only what is scheduled still runs, and only its loss matters.
-  if (ended_ && (frame.type != FrameType::kAbort || executor_->in_flight() == 0)) return;
+  if (ended_) return OnFrameAfterEnd(peer, frame);
   switch (frame.type) {
     case FrameType::kAnnouncements:
       for (const Announcement& a : frame.announcements) negotiator_.Hear(peer, a, Clock::now());
@@ -123,6 +122,16 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
       break;
     case FrameType::kHeartbeat:
       break;
+  }
+}
+
+// What is scheduled still runs, so a loss still matters; and who leaves in order as well
+// must not look lost.
+void ControlLoop::OnFrameAfterEnd(int peer, const Frame& frame) {
+  if (frame.type == FrameType::kGoodbye || frame.type == FrameType::kCoordinatorLeft) {
+    gone_[peer] = true;
+  } else if (frame.type == FrameType::kAbort && executor_->in_flight() > 0) {
+    Abort(frame.status);
   }
 }
 
@@ -228,7 +237,11 @@ void ControlLoop::BeginStop() {
     exit_status = *stop_status_;
   }
   stopping_ = true;
-  if (ended_) return;
+  if (ended_) {
+    // Rank 0 has left, but may still run what was scheduled: it must not take us for lost.
+    if (!aborted_ && !is_coordinator()) SendFrame(0, {FrameType::kGoodbye, 0, {}, {}, {}});
+    return;
+  }
   if (exit_status != 0) {
     return Abort(
         Status::PeerLost(StrCat(world_.RankText(world_.rank), " ended with exit status ",

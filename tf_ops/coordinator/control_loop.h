@@ -53,6 +53,7 @@ class ControlLoop {
   Deadline NextTimer() const;
   void OnEvent(const ControlEvent& event);
   void OnFrame(int peer, const std::string& bytes);
+  void OnFrameAfterEnd(int peer, const Frame& frame);
   void OnClosed(int peer, const std::string& how);
   void OnGoodbye(int peer);
   void OnCoordinatorLeft();
