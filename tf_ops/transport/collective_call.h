@@ -27,6 +27,9 @@ struct Segment {
 };
 
 struct CollectiveCall {
+  // Its position in the ordered stream: the same on all ranks of the set, and growing from
+  // call to call of one rank.
+  uint64_t sequence = 0;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kUint8;
   Reduction reduction;  // allreduce

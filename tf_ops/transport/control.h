@@ -4,7 +4,7 @@
 // It is apart from Transport because its thread waits for anyone at once, which a
 // SendRecv cannot.
 //
-// Topology: rank 0 hears all others, the others hear rank 0.
+// It reaches the neighbors of this rank in the Topology (topology.h), and nobody else.
 //
 // Threads: the control thread makes every call but Wake(), which any thread makes.
 

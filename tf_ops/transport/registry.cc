@@ -24,7 +24,7 @@ const Row kRows[] = {
        return world.size == 1 ? "" : StrCat("it serves one rank, and this job has ", world.size);
      },
      [](const World& world, Fd, FdTable*) {
-       return NewLocalFabric(NewLocalHub(world.size), world.rank);
+       return NewLocalFabric(NewLocalHub(world.hosts), world.rank);
      }},
     {"tcp", [](const World&) -> std::string { return ""; },
      [](const World& world, Fd listener, FdTable* table) {

@@ -15,6 +15,7 @@
 #include "tf_ops/base/bytes.h"
 #include "tf_ops/base/deadline.h"
 #include "tf_ops/base/status.h"
+#include "tf_ops/transport/collective_call.h"
 
 namespace hvd {
 
@@ -45,6 +46,17 @@ class Transport {
   // called, or kInternal when the peer sent another size.  A transport that has
   // failed stays failed.
   virtual Status SendRecv(const SendRecvArgs& args) = 0;
+
+  // Whether Launch() serves calls of `kind`, better than a generic algorithm on SendRecv
+  // does.  The same on all ranks of the set, and for the transport's whole life.
+  virtual bool IsNative(Kind) const { return false; }
+
+  // Starts a call that IsNative(); `done` gets its outcome, during the call or later, with
+  // the errors of SendRecv.
+  virtual void Launch(const CollectiveCall& call, CallDone done) {
+    (void)call;
+    done(Status::Internal("this transport has no collective of its own"));
+  }
 };
 
 }  // namespace hvd

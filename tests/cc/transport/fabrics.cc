@@ -37,7 +37,7 @@ Fabrics MakeFabrics(const std::string& transport, int size, FdTable* table) {
   std::vector<Fd> listeners;
   Fabrics fabrics;
   fabrics.worlds = WorldsOf(size, table, &listeners);
-  const auto hub = NewLocalHub(size);
+  const auto hub = NewLocalHub(fabrics.worlds[0].hosts);
   for (int r = 0; r < size; ++r) {
     std::unique_ptr<Fabric> fabric;
     if (transport == "local") {

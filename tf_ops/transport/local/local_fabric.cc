@@ -7,13 +7,15 @@
 #include <utility>
 
 #include "tf_ops/base/strings.h"
+#include "tf_ops/transport/topology.h"
 
 namespace hvd {
 
 // One lock and one condition for all ranks: simple, and fast enough for its two uses.
 class LocalHub {
  public:
-  explicit LocalHub(int size) : size(size), ranks(size), mail(size * size) {}
+  explicit LocalHub(const std::vector<std::string>& hosts)
+      : size(static_cast<int>(hosts.size())), topology(hosts), ranks(size), mail(size * size) {}
 
   struct Rank {
     std::deque<ControlEvent> events;
@@ -41,6 +43,7 @@ class LocalHub {
   }
 
   const int size;
+  const Topology topology;
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Rank> ranks;
@@ -162,8 +165,7 @@ class LocalFabric final : public Fabric {
   ~LocalFabric() override {
     std::lock_guard<std::mutex> lock(hub_->mutex);
     hub_->ranks[rank_].gone = true;
-    for (int peer = 0; peer < hub_->size; ++peer) {
-      if (peer == rank_ || (peer != 0 && rank_ != 0)) continue;
+    for (int peer : hub_->topology.neighbors(rank_)) {
       hub_->ranks[peer].events.push_back(
           {ControlEvent::Type::kClosed, rank_, {}, "its thread ended"});
     }
@@ -189,7 +191,9 @@ class LocalFabric final : public Fabric {
 
 }  // namespace
 
-std::shared_ptr<LocalHub> NewLocalHub(int size) { return std::make_shared<LocalHub>(size); }
+std::shared_ptr<LocalHub> NewLocalHub(std::vector<std::string> hosts) {
+  return std::make_shared<LocalHub>(hosts);
+}
 
 std::unique_ptr<Fabric> NewLocalFabric(std::shared_ptr<LocalHub> hub, int rank) {
   return std::make_unique<LocalFabric>(std::move(hub), rank);

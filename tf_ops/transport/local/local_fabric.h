@@ -7,6 +7,8 @@
 #define TF_OPS_TRANSPORT_LOCAL_LOCAL_FABRIC_H_
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tf_ops/transport/fabric.h"
 
@@ -14,8 +16,8 @@ namespace hvd {
 
 class LocalHub;
 
-// REQUIRES: size >= 1.
-std::shared_ptr<LocalHub> NewLocalHub(int size);
+// `hosts`: the host that each rank is said to be on, at least one.
+std::shared_ptr<LocalHub> NewLocalHub(std::vector<std::string> hosts);
 
 // The fabric of `rank`; destroying it looks to the others like the end of the rank.
 std::unique_ptr<Fabric> NewLocalFabric(std::shared_ptr<LocalHub> hub, int rank);
