@@ -55,8 +55,8 @@ Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
 
 }  // namespace
 
-const Collective kAllgather = {Kind::kAllgather,  /*fusable=*/false, /*uneven_rows=*/true,
-                               ValidateAllgather, AgreeAllgather,    AllRows,
+const Collective kAllgather = {Kind::kAllgather,  /*elementwise=*/false, /*uneven_rows=*/true,
+                               ValidateAllgather, AgreeAllgather,        AllRows,
                                RunAllgather};
 
 }  // namespace hvd

@@ -64,8 +64,8 @@ Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scra
 
 }  // namespace
 
-const Collective kAllreduce = {Kind::kAllreduce,  /*fusable=*/true, /*uneven_rows=*/false,
-                               ValidateAllreduce, AgreeAllreduce,   SameShape,
+const Collective kAllreduce = {Kind::kAllreduce,  /*elementwise=*/true, /*uneven_rows=*/false,
+                               ValidateAllreduce, AgreeAllreduce,       SameShape,
                                RunAllreduce};
 
 }  // namespace hvd

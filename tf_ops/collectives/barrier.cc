@@ -9,7 +9,7 @@ namespace hvd {
 
 const Collective kBarrier = {
     Kind::kBarrier,
-    /*fusable=*/false,
+    /*elementwise=*/false,
     /*uneven_rows=*/false,
     [](const Signature&, const std::vector<int>&) { return Status::Ok(); },
     [](const Signature&, int, const Signature&, int) { return Status::Ok(); },

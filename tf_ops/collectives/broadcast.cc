@@ -55,8 +55,8 @@ Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
 
 }  // namespace
 
-const Collective kBroadcast = {Kind::kBroadcast,  /*fusable=*/false, /*uneven_rows=*/false,
-                               ValidateBroadcast, AgreeBroadcast,    SameShape,
+const Collective kBroadcast = {Kind::kBroadcast,  /*elementwise=*/false, /*uneven_rows=*/false,
+                               ValidateBroadcast, AgreeBroadcast,        SameShape,
                                RunBroadcast};
 
 }  // namespace hvd

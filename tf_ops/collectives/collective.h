@@ -21,8 +21,9 @@ namespace hvd {
 struct Collective {
   Kind kind;
 
-  // Whether several tensors may travel in one call.
-  bool fusable;
+  // Whether element i of the output needs element i of the inputs alone, so that tensors may
+  // travel together, and large ones in parts.
+  bool elementwise;
 
   // Whether the first dimension may differ between ranks, so that all must hear of all.
   bool uneven_rows;
@@ -59,6 +60,14 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
 
 // Whether two ranks' requests of one name may run together.
 Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b);
+
+// The sizes that may change from call to call of one cached request, and so travel beside
+// its cache id: the rows of an allgather, nothing for most.
+std::vector<int64_t> SizesOf(const Signature& signature);
+Signature WithSizes(const Signature& signature, const std::vector<int64_t>& sizes);
+
+// Whether two requests are the same but for SizesOf().
+bool SameButSizes(const Signature& a, const Signature& b);
 
 // An output as large as the input.
 std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>& rows);

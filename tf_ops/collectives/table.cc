@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "tf_ops/collectives/collective.h"
 
@@ -61,6 +62,27 @@ Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b) {
                   "dtypes must match on all ranks");
   }
   return FindCollective(a.kind)->agree(a, rank_a, b, rank_b);
+}
+
+std::vector<int64_t> SizesOf(const Signature& signature) {
+  if (!FindCollective(signature.kind)->uneven_rows) return {};
+  return {signature.shape[0]};
+}
+
+Signature WithSizes(const Signature& signature, const std::vector<int64_t>& sizes) {
+  Signature sized = signature;
+  if (!sizes.empty()) sized.shape[0] = sizes[0];
+  return sized;
+}
+
+bool SameButSizes(const Signature& a, const Signature& b) {
+  const auto fixed = [](const Signature& s) {
+    return std::tie(s.name, s.process_set, s.kind, s.dtype, s.op, s.prescale, s.postscale, s.root,
+                    s.gradient);
+  };
+  if (fixed(a) != fixed(b) || a.shape.size() != b.shape.size()) return false;
+  const size_t skip = FindCollective(a.kind)->uneven_rows ? 1 : 0;
+  return std::equal(a.shape.begin() + skip, a.shape.end(), b.shape.begin() + skip);
 }
 
 std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>&) {

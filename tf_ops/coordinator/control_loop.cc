@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tf_ops/base/log.h"
+#include "tf_ops/coordinator/frame_check.h"
 
 namespace hvd {
 namespace {
@@ -25,46 +26,58 @@ constexpr auto kFarewellTime = std::chrono::seconds(2);
 }  // namespace
 
 ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabric,
-                         RequestQueue* queue, Executor* executor)
+                         RequestQueue* queue, StreamRunner* runner)
     : world_(world),
       config_(config),
       fabric_(fabric),
       control_(fabric->control()),
       queue_(queue),
-      executor_(executor),
-      negotiator_(world, config),
+      runner_(runner),
+      topology_(world.hosts),
+      peers_(topology_.neighbors(world.rank)),
+      ports_(world, topology_),
+      relay_(world, ports_, cache_),
+      negotiator_(world, config, ports_),
       gone_(world.size, false),
       remote_(world.size, false),
-      heard_(world.size, Clock::now()) {
-  for (int r = 0; r < world.size; ++r) {
-    if (r == world.rank || (r != 0 && world.rank != 0)) continue;
-    peers_.push_back(r);
-    remote_[r] = world.hosts[r] != world.hosts[world.rank];
-  }
+      heard_(world.size) {
+  for (int r : peers_) remote_[r] = !topology_.same_host(r, world.rank);
 }
 
 void ControlLoop::Run() {
-  // Nobody could be heard before, and starting may have taken long.
-  std::fill(heard_.begin(), heard_.end(), Clock::now());
   // More events are often there already; taking them all makes one round of them.
-  constexpr int kMostEventsPerTurn = 256;
-  for (;;) {
-    if (ended_ && stopping_) {
-      wants_progress_ = true;
-      if (executor_->in_flight() == 0) break;
-    }
+  constexpr size_t kMostEventsPerTurn = 256;
+  Begin(Clock::now());
+  std::vector<ControlEvent> events;
+  while (Turn(events, Clock::now())) {
+    events.clear();
     ControlEvent event = control_.WaitAny(NextTimer());
-    for (int i = 0; event.type != ControlEvent::Type::kTimeout; ++i) {
-      OnEvent(event);
-      if (i == kMostEventsPerTurn) break;
+    while (event.type != ControlEvent::Type::kTimeout) {
+      events.push_back(std::move(event));
+      if (events.size() == kMostEventsPerTurn) break;
       event = control_.WaitAny(Deadline(Clock::time_point{}));
     }
-    SendAnnouncements();
-    OnTimer();
-    Negotiate();
-    if (!stopping_) BeginStop();
   }
   control_.Finish(Deadline::After(kFarewellTime));
+}
+
+// Nobody could be heard before, and starting may have taken long.
+void ControlLoop::Begin(Time now) {
+  now_ = now;
+  std::fill(heard_.begin(), heard_.end(), now);
+}
+
+bool ControlLoop::Turn(const std::vector<ControlEvent>& events, Time now) {
+  now_ = now;
+  for (const ControlEvent& event : events) OnEvent(event);
+  SendReports();
+  OnTimer();
+  Negotiate();
+  if (!stopping_) BeginStop();
+  if (!ended_ || !stopping_) return true;
+  // Announce the wish first, look second: progress in between is not missed.
+  wants_progress_ = true;
+  return runner_->in_flight() > 0;
 }
 
 Deadline ControlLoop::NextTimer() const {
@@ -77,6 +90,7 @@ Deadline ControlLoop::NextTimer() const {
   if (is_coordinator() && negotiator_.waiting()) {
     next = Earlier(next, Deadline(next_inspection_));
   }
+  if (const auto held = relay_.next_time(); held) next = Earlier(next, Deadline(*held));
   if (gathering_since_ && !wants_progress_) {
     next = Earlier(next, Deadline(*gathering_since_ + Seconds(config_.cycle_time_ms / 1e3)));
   }
@@ -85,7 +99,7 @@ Deadline ControlLoop::NextTimer() const {
 
 void ControlLoop::OnEvent(const ControlEvent& event) {
   if (event.type == ControlEvent::Type::kFrame) {
-    heard_[event.peer] = Clock::now();
+    heard_[event.peer] = now_;
     OnFrame(event.peer, event.frame);
   } else if (event.type == ControlEvent::Type::kClosed) {
     OnClosed(event.peer, event.text);
@@ -101,21 +115,28 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
   }
   if (frame.generation != world_.generation) return;
   if (ended_) return OnFrameAfterEnd(peer, frame);
+  if (Status status = CheckFrame(world_, topology_, peer, frame); !status.ok()) {
+    return Abort(status);
+  }
   switch (frame.type) {
-    case FrameType::kAnnouncements:
-      for (const Announcement& a : frame.announcements) negotiator_.Hear(peer, a, Clock::now());
+    case FrameType::kReports:
+      if (is_coordinator()) {
+        for (const Report& r : frame.reports) negotiator_.Hear(peer, r, now_);
+      } else {
+        relay_.Hear(peer, std::move(frame.reports), now_);
+      }
       break;
     case FrameType::kResponses:
-      Deliver(std::move(frame.responses));
+      Follow(std::move(frame.responses));
       break;
     case FrameType::kGoodbye:
-      OnGoodbye(peer);
+      OnGoodbye(frame.rank);
       break;
     case FrameType::kFarewell:
-      ended_ = true;
+      OnFarewell(frame.rank);
       break;
-    case FrameType::kCoordinatorLeft:
-      OnCoordinatorLeft();
+    case FrameType::kCutOff:
+      OnCutOff(frame.rank);
       break;
     case FrameType::kAbort:
       Abort(frame.status);
@@ -128,36 +149,59 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
 // What is scheduled still runs, so a loss still matters; and who leaves in order as well
 // must not look lost.
 void ControlLoop::OnFrameAfterEnd(int peer, const Frame& frame) {
-  if (frame.type == FrameType::kGoodbye || frame.type == FrameType::kCoordinatorLeft) {
+  if (frame.type == FrameType::kGoodbye || frame.type == FrameType::kCutOff) {
     gone_[peer] = true;
-  } else if (frame.type == FrameType::kAbort && executor_->in_flight() > 0) {
+  } else if (frame.type == FrameType::kAbort && runner_->in_flight() > 0) {
     Abort(frame.status);
   }
 }
 
 void ControlLoop::OnClosed(int peer, const std::string& how) {
   remote_[peer] = false;
-  if (gone_[peer] || (ended_ && executor_->in_flight() == 0)) return;
+  if (gone_[peer] || (ended_ && runner_->in_flight() == 0)) return;
   Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: ", how,
                                 "; see the end of that rank's own output, or what its launcher "
                                 "says of it, for the cause")));
 }
 
-void ControlLoop::OnGoodbye(int peer) {
-  gone_[peer] = true;
+// Who speaks for others takes them along: nobody else can reach them.
+void ControlLoop::OnGoodbye(int rank) {
+  gone_[rank] = true;
+  if (!is_coordinator()) {
+    for (int r : topology_.subtree(rank)) relay_.Leave(r);
+    SendReports();
+    return SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, rank, {}});
+  }
   // What was decided while it was here still runs, there too.
-  FlushStream();
-  negotiator_.Leave(peer);
-  FlushStream();
-  SendFrame(peer, {FrameType::kFarewell, 0, {}, {}, {}});
+  FlushStream(/*all=*/true);
+  for (int r : topology_.subtree(rank)) negotiator_.Leave(r, rank);
+  FlushStream(/*all=*/true);
+  OnFarewell(rank);
 }
 
-void ControlLoop::OnCoordinatorLeft() {
-  gone_[0] = true;
+void ControlLoop::OnFarewell(int rank) {
+  if (rank != world_.rank) {
+    for (int child : topology_.children(world_.rank)) {
+      const std::vector<int>& below = topology_.subtree(child);
+      if (!std::binary_search(below.begin(), below.end(), rank)) continue;
+      SendFrame(child, {FrameType::kFarewell, 0, {}, {}, rank, {}});
+    }
+    return;
+  }
   ended_ = true;
-  const std::string text = StrCat(world_.RankText(0),
-                                  " ended in order, and nothing can be agreed on without it; give "
-                                  "every rank as many steps, or stop them all at the same one");
+  queue_->FailUnscheduled(Ending(Status::Shutdown("this rank has called shutdown()")));
+  for (int child : topology_.children(rank)) {
+    SendFrame(child, {FrameType::kCutOff, 0, {}, {}, rank, {}});
+  }
+}
+
+void ControlLoop::OnCutOff(int rank) {
+  gone_[parent()] = true;
+  ended_ = true;
+  const std::string text =
+      StrCat(world_.RankText(rank), rank == 0 ? "" : ", the way to rank 0,",
+             " ended in order, and nothing can be agreed on without it; give every rank as many "
+             "steps, or stop them all at the same one");
   const Ending ending(Status::Shutdown(text), Status::OutOfRange(text));
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -165,68 +209,115 @@ void ControlLoop::OnCoordinatorLeft() {
   }
   queue_->Close(ending);
   queue_->FailUnscheduled(ending);
+  for (int child : topology_.children(world_.rank)) {
+    SendFrame(child, {FrameType::kCutOff, 0, {}, {}, rank, {}});
+  }
 }
 
-void ControlLoop::SendAnnouncements() {
+void ControlLoop::SendReports() {
   if (ended_) return;
-  std::vector<Announcement> announcements = queue_->TakeAnnouncements();
-  if (announcements.empty()) return;
-  if (is_coordinator()) {
-    for (const Announcement& a : announcements) negotiator_.Hear(0, a, Clock::now());
-  } else {
-    SendFrame(0, {FrameType::kAnnouncements, 0, std::move(announcements), {}, {}});
+  std::vector<Report> reports = queue_->TakeReports(world_.rank, cache_);
+  for (const Report& r : reports) {
+    counters_.reports_cached += r.ready.size();
+    if (r.what == Report::What::kAnnouncement) ++counters_.reports_in_full;
   }
+  if (is_coordinator()) {
+    for (const Report& r : reports) negotiator_.Hear(0, r, now_);
+    return;
+  }
+  relay_.Hear(world_.rank, std::move(reports), now_);
+  std::vector<Report> up = relay_.Take(now_);
+  if (!up.empty()) SendFrame(parent(), {FrameType::kReports, 0, std::move(up), {}, 0, {}});
 }
 
 void ControlLoop::Negotiate() {
-  if (!is_coordinator() || ended_ || !negotiator_.has_output()) return;
-  const Time now = Clock::now();
-  if (!gathering_since_) gathering_since_ = now;
-  // Announce the wish first, look second: progress in between is not missed.
-  wants_progress_ = true;
-  const bool busy = executor_->in_flight() >= kRoundsInFlight;
-  if (!busy) wants_progress_ = false;
-  const bool gathering = now - *gathering_since_ < Seconds(config_.cycle_time_ms / 1e3);
-  if (negotiator_.has_errors() || (!busy && !gathering)) FlushStream();
+  // A round may leave parts of large tensors for the next one.
+  while (is_coordinator() && !ended_ && negotiator_.has_output()) {
+    if (!gathering_since_) gathering_since_ = now_;
+    // Announce the wish first, look second: progress in between is not missed.
+    wants_progress_ = true;
+    const bool busy = runner_->in_flight() >= kRoundsInFlight;
+    if (!busy) wants_progress_ = false;
+    const bool gathering = now_ - *gathering_since_ < Seconds(config_.cycle_time_ms / 1e3);
+    if (!negotiator_.has_errors() && (busy || gathering)) return;
+    FlushStream(/*all=*/false);
+  }
 }
 
-void ControlLoop::FlushStream() {
+void ControlLoop::FlushStream(bool all) {
   gathering_since_.reset();
   wants_progress_ = false;
-  std::vector<Frame> frames(world_.size);
-  for (Negotiator::Outgoing& out : negotiator_.Flush()) {
-    for (int rank : out.recipients) frames[rank].responses.push_back(out.response);
-  }
-  for (int rank : peers_) {
-    if (frames[rank].responses.empty()) continue;
-    frames[rank].type = FrameType::kResponses;
-    SendFrame(rank, std::move(frames[rank]));
-  }
-  Deliver(std::move(frames[0].responses));
+  Follow(all ? negotiator_.FlushAll() : negotiator_.Flush());
 }
 
-void ControlLoop::Deliver(std::vector<Response> responses) {
+void ControlLoop::Follow(std::vector<Response> responses) {
+  Forward(responses);
   for (Response& response : responses) {
     if (response.sequence <= last_sequence_) {
       return Abort(Status::Internal(
           StrCat("position ", response.sequence, " of the stream came after ", last_sequence_)));
     }
     last_sequence_ = response.sequence;
-    std::vector<std::shared_ptr<Request>> requests;
-    for (const Signature& s : response.tensors) {
-      auto request = queue_->Schedule(s.process_set, s.name);
-      if (request != nullptr) requests.push_back(std::move(request));
+    std::vector<std::shared_ptr<const Signature>> evicted;
+    for (CacheId id : response.evicted) evicted.push_back(cache_.Find(id));
+    if (!cache_.Apply(&response)) {
+      return Abort(Status::Internal(
+          StrCat("position ", response.sequence, " of the stream names what is not in the cache")));
     }
-    if (requests.size() == response.tensors.size()) {
-      executor_->Post(std::move(response), std::move(requests));
-    } else {
-      const Status status =
-          Status::Internal(StrCat(response.tensors[0].Title(), ": ", world_.RankText(world_.rank),
-                                  " was told of it, but has not announced all of it"));
-      for (const auto& request : requests) queue_->Finish(request, status);
-      return Abort(status);
+    relay_.Pass(response);
+    for (size_t i = 0; i < evicted.size(); ++i) {
+      if (evicted[i] == nullptr) continue;
+      queue_->ReportAgain(evicted[i]->process_set, evicted[i]->name, response.evicted[i]);
     }
+    if (!response.tensors.empty() && relay_.IsFor(response, 0)) Deliver(std::move(response));
+    if (aborted_) return;
   }
+}
+
+void ControlLoop::Forward(const std::vector<Response>& responses) {
+  std::string for_all;  // most responses are for everybody: encoded once
+  for (int port = 1; port < ports_.size(); ++port) {
+    Frame frame;
+    for (const Response& response : responses) {
+      if (relay_.IsFor(response, port)) frame.responses.push_back(response);
+    }
+    if (frame.responses.empty()) continue;
+    frame.type = FrameType::kResponses;
+    frame.generation = world_.generation;
+    if (frame.responses.size() < responses.size()) {
+      SendBytes(ports_.peer(port), Encode(frame));
+      continue;
+    }
+    if (for_all.empty()) for_all = Encode(frame);
+    SendBytes(ports_.peer(port), for_all);
+  }
+}
+
+void ControlLoop::Deliver(Response response) {
+  std::vector<std::shared_ptr<Request>> requests;
+  for (const ResponseTensor& tensor : response.tensors) {
+    ++(tensor.id != 0 && !tensor.cache ? counters_.tensors_cached : counters_.tensors_in_full);
+    const Signature& s = *tensor.signature;
+    const Key key{s.process_set, s.name};
+    const auto part = in_parts_.find(key);
+    auto request = part != in_parts_.end() ? part->second : queue_->Schedule(key.first, key.second);
+    if (request == nullptr) break;
+    if (part != in_parts_.end() && response.is_last_part()) {
+      in_parts_.erase(part);
+    } else if (!response.is_last_part()) {
+      in_parts_[key] = request;
+    }
+    requests.push_back(std::move(request));
+  }
+  if (requests.size() == response.tensors.size()) {
+    if (response.status.ok()) ++counters_.calls;
+    return runner_->Post(std::move(response), std::move(requests));
+  }
+  const Status status =
+      Status::Internal(StrCat(response.first().Title(), ": ", world_.RankText(world_.rank),
+                              " was told of it, but has not announced all of it"));
+  for (const auto& request : requests) queue_->Finish(request, status);
+  Abort(status);
 }
 
 void ControlLoop::BeginStop() {
@@ -238,8 +329,10 @@ void ControlLoop::BeginStop() {
   }
   stopping_ = true;
   if (ended_) {
-    // Rank 0 has left, but may still run what was scheduled: it must not take us for lost.
-    if (!aborted_ && !is_coordinator()) SendFrame(0, {FrameType::kGoodbye, 0, {}, {}, {}});
+    // The parent has left, but may still run what was scheduled: it must not take us for lost.
+    if (!aborted_ && !is_coordinator()) {
+      SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, world_.rank, {}});
+    }
     return;
   }
   if (exit_status != 0) {
@@ -252,49 +345,48 @@ void ControlLoop::BeginStop() {
   queue_->FailQueued(ending);
   if (!is_coordinator()) {
     // Ends with the coordinator's farewell: until then the stream may still need us.
-    return SendFrame(0, {FrameType::kGoodbye, 0, {}, {}, {}});
+    SendReports();
+    return SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, world_.rank, {}});
   }
-  FlushStream();
-  negotiator_.Leave(0);
-  FlushStream();
-  for (int r : peers_) SendFrame(r, {FrameType::kCoordinatorLeft, 0, {}, {}, {}});
-  ended_ = true;
+  FlushStream(/*all=*/true);
+  negotiator_.Leave(0, 0);
+  FlushStream(/*all=*/true);
+  OnFarewell(0);
 }
 
 void ControlLoop::OnTimer() {
-  const Time now = Clock::now();
-  LookAtReport(now);
+  LookAtReport();
   if (ended_) return;
-  if (now >= next_heartbeat_) SendHeartbeats(now);
-  if (is_coordinator() && negotiator_.waiting() && now >= next_inspection_) {
-    next_inspection_ = now + kInspection;
+  if (now_ >= next_heartbeat_) SendHeartbeats();
+  if (is_coordinator() && negotiator_.waiting() && now_ >= next_inspection_) {
+    next_inspection_ = now_ + kInspection;
     std::vector<std::string> warnings;
-    const Status status = negotiator_.Inspect(now, &warnings);
+    const Status status = negotiator_.Inspect(now_, &warnings);
     for (const std::string& text : warnings) HVD_LOG(kWarning) << text;
     if (!status.ok()) Abort(status);
   }
 }
 
-void ControlLoop::LookAtReport(Time now) {
+void ControlLoop::LookAtReport() {
   if (!reported_) {
     std::lock_guard<std::mutex> lock(mutex_);
     reported_ = report_;
-    report_deadline_ = now + kCauseTime;
+    report_deadline_ = now_ + kCauseTime;
   }
-  if (reported_ && now >= report_deadline_) Abort(*reported_);
+  if (reported_ && now_ >= report_deadline_) Abort(*reported_);
 }
 
-void ControlLoop::SendHeartbeats(Time now) {
+void ControlLoop::SendHeartbeats() {
   const Clock::duration silence = Seconds(config_.heartbeat_timeout_s);
-  next_heartbeat_ = now + silence / 4;
+  next_heartbeat_ = now_ + silence / 4;
   for (int r : peers_) {
     if (!remote_[r] || gone_[r]) continue;
-    if (now - heard_[r] > silence) {
+    if (now_ - heard_[r] > silence) {
       return Abort(Status::PeerLost(StrCat(world_.RankText(r), " is lost: silent for more than ",
                                            config_.heartbeat_timeout_s,
                                            " s (HOROVOD_HEARTBEAT_TIMEOUT_SECONDS)")));
     }
-    SendFrame(r, {FrameType::kHeartbeat, 0, {}, {}, {}});
+    SendFrame(r, {FrameType::kHeartbeat, 0, {}, {}, 0, {}});
   }
 }
 
@@ -312,16 +404,30 @@ void ControlLoop::Abort(const Status& reason) {
   if (!stopping_) {
     HVD_LOG(kError) << "the job is lost: " << why.message();
   }
-  for (int r : peers_) SendFrame(r, {FrameType::kAbort, 0, {}, {}, why});
+  for (int r : peers_) SendFrame(r, {FrameType::kAbort, 0, {}, {}, 0, why});
   queue_->Close(Ending(why));
   fabric_->Abort(why);
-  executor_->Abort(why);
+  runner_->Abort(why);
   queue_->FailUnscheduled(Ending(why));
+  // The executor ends these once it has left their buffers.
+  for (auto& [key, request] : in_parts_) {
+    Response end;
+    end.status = why;
+    end.tensors.push_back({0, false, std::make_shared<const Signature>(request->signature)});
+    runner_->Post(std::move(end), {std::move(request)});
+  }
+  in_parts_.clear();
 }
 
 void ControlLoop::SendFrame(int peer, Frame frame) {
   frame.generation = world_.generation;
-  control_.Send(peer, Encode(frame));
+  SendBytes(peer, Encode(frame));
+}
+
+void ControlLoop::SendBytes(int peer, std::string bytes) {
+  ++counters_.frames_sent;
+  counters_.frame_bytes_sent += bytes.size();
+  control_.Send(peer, std::move(bytes));
 }
 
 void ControlLoop::Stop(int exit_status) {

@@ -1,6 +1,6 @@
-// ControlLoop: the control thread.  It carries announcements to the coordinator and the
-// stream back, notices lost ranks, and ends things in order or by abort.  On rank 0 it is
-// also the coordinator, around the pure Negotiator.
+// ControlLoop: the control thread.  It carries reports up the tree of ranks and the stream
+// down, notices lost ranks, and ends things in order or by abort.  On rank 0 it is also the
+// coordinator, around the pure Negotiator.
 //
 // Nothing is polled: the thread sleeps in ControlChannel::WaitAny until a frame, a bell or
 // a timer comes, and timers run only while something waits.
@@ -11,16 +11,25 @@
 #define TF_OPS_COORDINATOR_CONTROL_LOOP_H_
 
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/base/config.h"
-#include "tf_ops/coordinator/executor.h"
+#include "tf_ops/coordinator/cache.h"
+#include "tf_ops/coordinator/counters.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/negotiator.h"
+#include "tf_ops/coordinator/ports.h"
 #include "tf_ops/coordinator/queue.h"
+#include "tf_ops/coordinator/relay.h"
+#include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/topology.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -29,10 +38,19 @@ class ControlLoop {
  public:
   // All outlive this object.
   ControlLoop(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
-              Executor* executor);
+              StreamRunner* runner);
+
+  using Time = Clock::time_point;
 
   // Returns when Stop() was called and all that was scheduled is over.
   void Run();
+
+  // What Run() is made of; a simulation calls them in its place, with a time of its own.
+  void Begin(Time now);
+  // Takes `events` in, then does all that is due.  False: this was the last turn.
+  bool Turn(const std::vector<ControlEvent>& events, Time now);
+  // When the next turn is due although nothing happens.
+  Deadline NextTimer() const;
 
   // This rank ends: 0 in order, anything else takes the job down.  Does not wait.
   void Stop(int exit_status);
@@ -40,48 +58,61 @@ class ControlLoop {
   // The data plane failed.  The abort follows.
   void ReportFailure(const Status& status);
 
-  // The executor got on; needed only while a round is held back for it.
+  // The runner got on; needed only while a round is held back for it.
   void OnProgress();
 
   // Why this runtime can do no more, or ok.
   Status failure() const;
 
+  const Counters& counters() const { return counters_; }
+
  private:
-  using Time = Clock::time_point;
+  using Key = std::pair<int, std::string>;  // process set, name
 
   bool is_coordinator() const { return world_.rank == 0; }
-  Deadline NextTimer() const;
+  int parent() const { return topology_.parent(world_.rank); }
   void OnEvent(const ControlEvent& event);
   void OnFrame(int peer, const std::string& bytes);
   void OnFrameAfterEnd(int peer, const Frame& frame);
   void OnClosed(int peer, const std::string& how);
-  void OnGoodbye(int peer);
-  void OnCoordinatorLeft();
-  void SendAnnouncements();
+  void OnGoodbye(int rank);
+  void OnFarewell(int rank);
+  void OnCutOff(int rank);
+  void SendReports();
   void Negotiate();
-  void FlushStream();
-  void Deliver(std::vector<Response> responses);
+  void FlushStream(bool all);
+  // The next piece of the stream: to those below, and to this rank.
+  void Follow(std::vector<Response> responses);
+  void Forward(const std::vector<Response>& responses);
+  void Deliver(Response response);
   void BeginStop();
   void OnTimer();
-  void LookAtReport(Time now);
-  void SendHeartbeats(Time now);
+  void LookAtReport();
+  void SendHeartbeats();
   void Abort(const Status& reason);
   void SendFrame(int peer, Frame frame);
+  void SendBytes(int peer, std::string bytes);
 
   const World& world_;
   const Config& config_;
   Fabric* const fabric_;
   ControlChannel& control_;
   RequestQueue* const queue_;
-  Executor* const executor_;
-  std::vector<int> peers_;  // that this rank negotiates with
+  StreamRunner* const runner_;
+  const Topology topology_;
+  const std::vector<int> peers_;  // parent and children
+  const Ports ports_;
 
   // The control thread's.
+  Time now_{};  // of this turn
+  Cache cache_;
+  Relay relay_;
   Negotiator negotiator_;                // used on rank 0
   std::optional<Time> gathering_since_;  // when the first tensor of this round became ready
-  std::vector<bool> gone_;               // by rank: said goodbye, or rank 0 left
-  std::vector<bool> remote_;             // by rank: on another host, so heartbeats are needed
-  std::vector<Time> heard_;              // by rank: when it last said anything
+  std::map<Key, std::shared_ptr<Request>> in_parts_;  // the last part has not come yet
+  std::vector<bool> gone_;    // by rank: said goodbye, or is the way and left
+  std::vector<bool> remote_;  // by rank: on another host, so heartbeats are needed
+  std::vector<Time> heard_;   // by rank: when it last said anything
   Time next_heartbeat_{};
   Time next_inspection_{};
   uint64_t last_sequence_ = 0;  // of the stream
@@ -91,6 +122,7 @@ class ControlLoop {
   std::optional<Status> reported_;  // by the data plane
   Time report_deadline_{};          // how long a better reason may take to come
 
+  Counters counters_;
   std::atomic<bool> wants_progress_{false};
   mutable std::mutex mutex_;
   Status failure_;                  // guarded by mutex_

@@ -54,6 +54,12 @@ void Executor::Run() {
       }
     }
     if (is_complete) {
+      if (work->launched && !work->status.ok()) {
+        // From here on the peers and this rank are out of step: the job cannot go on.
+        hooks_.on_failure(work->status);
+        work->status = AwaitAbort();
+        work->aborted = true;
+      }
       Complete(std::move(work));
     } else {
       Launch(std::move(work));
@@ -71,27 +77,25 @@ void Executor::Launch(std::unique_ptr<Work> work) {
   };
   if (!raw->response.status.ok()) return done(raw->response.status);
 
+  raw->launched = true;
   CollectiveCall call;
-  Status status = BuildCall(*raw, &call);
-  if (status.ok()) {
-    const Signature& first = raw->response.tensors[0];
-    Transport* const transport = TransportFor(first.process_set);
-    const size_t bytes = std::max(static_cast<size_t>(config_.staging_bytes),
-                                  transport->size() * kScratchBytesPerRank);
-    const Bytes scratch = staging_.Get(bytes);
-    if (scratch.empty()) {
-      status = Status::Internal(StrCat("no memory for ", bytes, " bytes of staging"));
-    } else {
-      status = FindCollective(first.kind)->run(*transport, call, scratch);
-    }
+  if (Status status = BuildCall(*raw, &call); !status.ok()) return done(std::move(status));
+  Transport& transport = *TransportFor(raw->response.process_set);
+  if (transport.IsNative(call.kind)) {
+    transport.Launch(call, done);
+  } else {
+    done(RunGeneric(transport, call));
   }
-  if (!status.ok()) {
-    // From here on the peers and this rank are out of step: the job cannot go on.
-    hooks_.on_failure(status);
-    status = AwaitAbort();
-    raw->aborted = true;
+}
+
+Status Executor::RunGeneric(Transport& transport, const CollectiveCall& call) {
+  const size_t bytes =
+      std::max(static_cast<size_t>(config_.staging_bytes), transport.size() * kScratchBytesPerRank);
+  const Bytes scratch = staging_.Get(bytes);
+  if (scratch.empty()) {
+    return Status::Internal(StrCat("no memory for ", bytes, " bytes of staging"));
   }
-  done(status);
+  return FindCollective(call.kind)->run(transport, call, scratch);
 }
 
 Status Executor::AwaitAbort() {
@@ -101,8 +105,10 @@ Status Executor::AwaitAbort() {
 }
 
 Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
-  const Signature& first = work.response.tensors[0];
+  const Response& response = work.response;
+  const Signature& first = response.first();
   const std::vector<int>& members = world_.process_sets[first.process_set];
+  call->sequence = response.sequence;
   call->kind = first.kind;
   call->dtype = first.dtype;
   call->reduction.op = first.op;
@@ -114,7 +120,7 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
   for (size_t i = 0; i < work.requests.size(); ++i) {
     Request& request = *work.requests[i];
     const Signature& mine = request.signature;
-    const std::vector<int64_t>& rows = work.response.rows[i];
+    const std::vector<int64_t>& rows = response.rows[i];
     const Collective& collective = *FindCollective(mine.kind);
     if (rows.size() != (collective.uneven_rows ? members.size() : 0)) {
       return Status::Internal(StrCat(mine.Title(), ": ", rows.size(), " ranks' rows came for ",
@@ -130,8 +136,13 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
                                             ShapeText(shape), ": ", status.message()));
       }
     }
-    call->segments.push_back({static_cast<const std::byte*>(request.input),
-                              static_cast<std::byte*>(request.output), mine.count()});
+    Segment segment{static_cast<const std::byte*>(request.input),
+                    static_cast<std::byte*>(request.output), mine.count()};
+    if (response.part_count >= 0) {
+      const int64_t offset = response.part_begin * static_cast<int64_t>(ItemBytes(mine.dtype));
+      segment = {segment.in + offset, segment.out + offset, response.part_count};
+    }
+    call->segments.push_back(segment);
     for (int64_t n : rows) call->counts.push_back(n * mine.row_count());
   }
   return Status::Ok();
@@ -145,6 +156,7 @@ Transport* Executor::TransportFor(int process_set) {
 
 void Executor::Complete(std::unique_ptr<Work> work) {
   const Status& status = work->status;
+  if (!work->response.is_last_part()) work->requests.clear();
   for (const auto& request : work->requests) {
     queue_->Finish(request, !work->aborted
                                 ? status

@@ -2,7 +2,7 @@
 //
 // Responses are launched one after another; each completes by an event that comes back
 // to the same thread, so a device may finish later than it was launched.  Host calls
-// complete inside the launch.
+// complete inside the launch.  A request that runs in parts ends with the last of them.
 //
 // Threads: Run() is the data thread's; Post(), Abort() and Finish() the control thread's.
 
@@ -21,6 +21,7 @@
 #include "tf_ops/base/config.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/queue.h"
+#include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/fusion/staging.h"
 #include "tf_ops/transport/collective_call.h"
 #include "tf_ops/transport/fabric.h"
@@ -28,7 +29,7 @@
 
 namespace hvd {
 
-class Executor {
+class Executor final : public StreamRunner {
  public:
   struct Hooks {
     // The data plane failed.  The answer must be Abort(), with this or a better reason.
@@ -41,14 +42,9 @@ class Executor {
   Executor(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
            Hooks hooks);
 
-  // `requests`: this rank's, one per tensor of the response, already scheduled.
-  void Post(Response response, std::vector<std::shared_ptr<Request>> requests);
-
-  // Responses posted and not over.
-  int in_flight() const { return in_flight_; }
-
-  // Ends all that is posted, and all that will be, with `why`.
-  void Abort(const Status& why);
+  void Post(Response response, std::vector<std::shared_ptr<Request>> requests) override;
+  int in_flight() const override { return in_flight_; }
+  void Abort(const Status& why) override;
 
   // Run() returns when all that is posted is over.
   void Finish();
@@ -59,11 +55,13 @@ class Executor {
   struct Work {
     Response response;
     std::vector<std::shared_ptr<Request>> requests;
-    Status status;         // once completed
-    bool aborted = false;  // `status` is the reason of an abort, which names no tensor
+    Status status;          // once completed
+    bool launched = false;  // the data plane had it
+    bool aborted = false;   // `status` is the reason of an abort, which names no tensor
   };
 
   void Launch(std::unique_ptr<Work> work);
+  Status RunGeneric(Transport& transport, const CollectiveCall& call);
   void Complete(std::unique_ptr<Work> work);
   Status BuildCall(const Work& work, CollectiveCall* call);
   Transport* TransportFor(int process_set);

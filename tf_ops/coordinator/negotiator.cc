@@ -7,63 +7,148 @@
 #include "tf_ops/fusion/plan.h"
 
 namespace hvd {
-namespace {
 
-int64_t WholeSeconds(Clock::duration d) {
-  return std::chrono::duration_cast<std::chrono::seconds>(d).count();
+Negotiator::Negotiator(const World& world, const Config& config, const Ports& ports)
+    : world_(world),
+      config_(config),
+      ports_(ports),
+      keeper_(config.cache_capacity),
+      left_because_(world.size, -1),
+      lacks_(world.process_sets.size(), false),
+      last_of_rank_(world.size),
+      last_of_set_(world.process_sets.size()),
+      last_heard_(world.process_sets.size()) {}
+
+std::optional<size_t> Negotiator::MemberOf(int set, int rank) const {
+  if (set < 0 || set >= static_cast<int>(world_.process_sets.size())) return std::nullopt;
+  const std::vector<int>& ranks = members(set);
+  const auto it = std::lower_bound(ranks.begin(), ranks.end(), rank);
+  if (it == ranks.end() || *it != rank) return std::nullopt;
+  return it - ranks.begin();
 }
 
-}  // namespace
-
-Negotiator::Negotiator(const World& world, const Config& config)
-    : world_(world), config_(config), left_(world.size, false), last_(world.size) {}
-
-void Negotiator::Hear(int rank, const Announcement& announcement, Time now) {
-  const Signature& s = announcement.signature;
-  if (s.process_set < 0 || s.process_set >= static_cast<int>(world_.process_sets.size())) return;
-  const std::vector<int>& set = members(s.process_set);
-  const auto it = std::lower_bound(set.begin(), set.end(), rank);
-  if (it == set.end() || *it != rank) return;  // Validate() stops this on the rank itself
-  const size_t member = it - set.begin();
-  const Key key{s.process_set, s.name};
-  last_heard_ = now;
-  last_[rank] = s.Title();
-
-  if (announcement.what == Announcement::What::kWithdrawn) {
-    // Too late when it is in the stream already: then it finishes.
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return;
-    for (Entry& entry : found->second) {
-      if (!entry.waiting[member].has_value()) continue;
-      // To the one who withdrew it is a cancellation, to the others a failure.
-      errors_.push_back(
-          {{0, Status::Cancelled(StrCat(s.Title(), ": cancelled")), {s}, {}}, {rank}});
-      entry.waiting[member].reset();
-      Fail(key, &entry,
-           {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
-                                              " withdrew it: ", announcement.reason,
-                                              "; look for the first error on that rank"))});
+void Negotiator::Hear(int peer, const Report& report, Time now) {
+  switch (report.what) {
+    case Report::What::kSubtreeReady:
+      for (const CachedReady& r : report.ready) HearReady(ports_.PortOf(peer), r, now);
       break;
-    }
-    DropFinished(key);
-    return;
+    case Report::What::kRankReady:
+      for (const CachedReady& r : report.ready) {
+        const SignaturePtr signature = keeper_.cache().Find(r.id);
+        if (signature == nullptr) continue;
+        Expand(KeyOf(*signature));
+        Come(report.rank, std::make_shared<const Signature>(WithSizes(*signature, r.sizes)), now);
+      }
+      break;
+    case Report::What::kAnnouncement:
+      HearAnnouncement(report.rank, report.announcement, now);
+      break;
   }
+}
 
+void Negotiator::HearReady(int port, const CachedReady& ready, Time now) {
+  const SignaturePtr signature = keeper_.cache().Find(ready.id);
+  // It was evicted while the bit was on its way: its ranks will announce it in full.
+  if (signature == nullptr) return;
+  const int set = signature->process_set;
+  const Key key = KeyOf(*signature);
+  last_heard_[set] = now;
+  auto it = gathering_.try_emplace(ready.id, ports_, set, now).first;
+  const bool again = it->second.came(port);
+  if (again) {
+    Expand(key);
+    it = gathering_.try_emplace(ready.id, ports_, set, now).first;
+  }
+  it->second.Come(port, ready.sizes);
+  if (again || lacks_[set] || entries_.count(key) > 0) return Expand(key);
+  if (!it->second.complete()) return;
+  decided_.push_back({signature, it->second.AllSizes()});
+  decided_keys_.insert(key);
+  last_of_set_[set] = {signature, now};
+  gathering_.erase(it);
+}
+
+void Negotiator::Expand(const Key& key) {
+  const auto it = gathering_.find(keeper_.cache().IdOf(key.first, key.second));
+  if (it == gathering_.end()) return;
+  const Gathering gathering = std::move(it->second);
+  const SignaturePtr signature = keeper_.cache().Find(it->first);
+  gathering_.erase(it);
+  gathering.ForRanks([&](int rank, const std::vector<int64_t>& sizes) {
+    Come(rank, std::make_shared<const Signature>(WithSizes(*signature, sizes)), gathering.since());
+  });
+}
+
+void Negotiator::HearAnnouncement(int rank, const Announcement& announcement, Time now) {
+  const Signature& s = announcement.signature;
+  if (!MemberOf(s.process_set, rank)) return;  // Validate() stops this on the rank itself
+  Expand(KeyOf(s));
+  switch (announcement.what) {
+    case Announcement::What::kReady:
+      return Come(rank, std::make_shared<const Signature>(s), now);
+    case Announcement::What::kRefused:
+      return Refuse(rank, announcement, now);
+    case Announcement::What::kWithdrawn:
+      return Withdraw(rank, announcement);
+  }
+}
+
+void Negotiator::Come(int rank, const SignaturePtr& signature, Time now) {
+  const auto member = MemberOf(signature->process_set, rank);
+  if (!member || left_because_[rank] >= 0) return;
+  Last& last = last_of_rank_[rank];
+  if (now >= last.at) last = {signature->Title(), now};
+  last_heard_[signature->process_set] = std::max(last_heard_[signature->process_set], now);
+  const Key key = KeyOf(*signature);
+  Entry& entry = EntryFor(key, *member, now);
+  entry.came[*member] = true;
+  entry.waiting[*member] = signature;
+  if (entry.failed) {
+    Tell(key, &entry, *member);
+  } else if (AllCame(key, entry)) {
+    Decide(key, &entry);
+  }
+  DropFinished(key);
+}
+
+void Negotiator::Refuse(int rank, const Announcement& announcement, Time now) {
+  const Signature& s = announcement.signature;
+  if (left_because_[rank] >= 0) return;
+  last_of_rank_[rank] = {s.Title(), now};
+  last_heard_[s.process_set] = now;
+  const Key key = KeyOf(s);
+  const size_t member = *MemberOf(s.process_set, rank);
   Entry& entry = EntryFor(key, member, now);
   entry.came[member] = true;
-  if (announcement.what == Announcement::What::kRefused) {
-    if (!entry.failed) {
-      Fail(key, &entry,
-           {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
-                                              " could not take part: ", announcement.reason))});
-    }
-  } else {
-    entry.waiting[member] = s;
-    if (entry.failed) {
-      Tell(key, &entry, member);
-    } else if (AllCame(key, entry)) {
-      Decide(key, &entry);
-    }
+  if (!entry.failed) {
+    Fail(key, &entry,
+         {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
+                                            " could not take part: ", announcement.reason))});
+  }
+  DropFinished(key);
+}
+
+void Negotiator::Withdraw(int rank, const Announcement& announcement) {
+  const Signature& s = announcement.signature;
+  const Key key = KeyOf(s);
+  const size_t member = *MemberOf(s.process_set, rank);
+  // Too late when it is in the stream already: then it finishes.
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  for (Entry& entry : found->second) {
+    if (entry.waiting[member] == nullptr) continue;
+    // To the one who withdrew it is a cancellation, to the others a failure.
+    Response cancelled;
+    cancelled.process_set = s.process_set;
+    cancelled.only = {rank};
+    cancelled.status = Status::Cancelled(StrCat(s.Title(), ": cancelled"));
+    cancelled.tensors.push_back({0, false, std::exchange(entry.waiting[member], nullptr)});
+    errors_.push_back(std::move(cancelled));
+    Fail(key, &entry,
+         {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
+                                            " withdrew it: ", announcement.reason,
+                                            "; look for the first error on that rank"))});
+    break;
   }
   DropFinished(key);
 }
@@ -79,50 +164,51 @@ Negotiator::Entry& Negotiator::EntryFor(const Key& key, size_t member, Time now)
   entry.waiting.resize(set.size());
   entry.since = entry.warned = now;
   for (int rank : set) {
-    if (left_[rank] && !entry.failed) entry.failed = Failure{Status::Ok(), rank};
+    if (left_because_[rank] >= 0 && !entry.failed) entry.failed = Failure{Status::Ok(), rank};
   }
   return entry;
 }
 
 void Negotiator::Decide(const Key& key, Entry* entry) {
   const std::vector<int>& set = members(key.first);
-  const Signature& first = *entry->waiting[0];
+  const SignaturePtr first = entry->waiting[0];
   for (size_t i = 1; i < set.size(); ++i) {
-    Status status = Agree(*entry->waiting[i], set[i], first, set[0]);
+    Status status = Agree(*entry->waiting[i], set[i], *first, set[0]);
     if (!status.ok()) return Fail(key, entry, {std::move(status)});
   }
-  Response response;
-  response.tensors.push_back(first);
-  response.rows.emplace_back();
-  if (FindCollective(first.kind)->uneven_rows) {
-    for (const auto& s : entry->waiting) response.rows[0].push_back(s->shape[0]);
+  Decided decided{first, {}};
+  for (const SignaturePtr& s : entry->waiting) {
+    for (int64_t size : SizesOf(*s)) decided.rows.push_back(size);
   }
-  ready_.push_back(std::move(response));
+  decided_.push_back(std::move(decided));
+  decided_keys_.insert(key);
 }
 
 void Negotiator::Fail(const Key& key, Entry* entry, Failure failure) {
   entry->failed = std::move(failure);
   for (size_t m = 0; m < entry->waiting.size(); ++m) {
-    if (entry->waiting[m].has_value()) Tell(key, entry, m);
+    if (entry->waiting[m] != nullptr) Tell(key, entry, m);
   }
 }
 
 void Negotiator::Tell(const Key& key, Entry* entry, size_t member) {
-  const Signature& s = *entry->waiting[member];
+  const SignaturePtr s = std::exchange(entry->waiting[member], nullptr);
   const Failure& failure = *entry->failed;
-  Outgoing out;
-  out.response.status = failure.left_rank >= 0 ? LeftStatus(failure.left_rank, s) : failure.status;
-  out.response.tensors.push_back(s);
-  out.recipients.push_back(members(key.first)[member]);
+  Response out;
+  out.process_set = key.first;
+  out.only = {members(key.first)[member]};
+  out.status = failure.left_rank >= 0 ? LeftStatus(failure.left_rank, *s) : failure.status;
+  out.tensors.push_back({0, false, s});
   errors_.push_back(std::move(out));
-  entry->waiting[member].reset();
 }
 
 Status Negotiator::LeftStatus(int rank, const Signature& s) const {
-  const std::string text =
-      StrCat(s.Title(), ": ", world_.RankText(rank),
-             " ended in order and will not take part; give every rank as many steps, or stop them "
-             "all at the same one");
+  const int because = left_because_[rank];
+  std::string text = StrCat(s.Title(), ": ", world_.RankText(because), " ended in order and ");
+  text += because == rank
+              ? "will not take part"
+              : StrCat("with it the way to ", world_.RankText(rank), ", which it spoke for");
+  text += "; give every rank as many steps, or stop them all at the same one";
   return s.gradient ? Status::OutOfRange(text) : Status::Shutdown(text);
 }
 
@@ -134,7 +220,7 @@ std::vector<int> Negotiator::MissingRanks(const Key& key, const Entry& entry) co
   std::vector<int> missing;
   const std::vector<int>& set = members(key.first);
   for (size_t m = 0; m < set.size(); ++m) {
-    if (!entry.came[m] && !left_[set[m]]) missing.push_back(set[m]);
+    if (!entry.came[m] && left_because_[set[m]] < 0) missing.push_back(set[m]);
   }
   return missing;
 }
@@ -147,12 +233,20 @@ void Negotiator::DropFinished(const Key& key) {
   if (queue.empty()) entries_.erase(it);
 }
 
-void Negotiator::Leave(int rank) {
-  left_[rank] = true;
+void Negotiator::Leave(int rank, int because) {
+  if (left_because_[rank] >= 0) return;
+  // Bits become entries while the rank still counts.
   std::vector<Key> keys;
+  for (const auto& item : gathering_) keys.push_back(KeyOf(*keeper_.cache().Find(item.first)));
+  for (const Key& key : keys) Expand(key);
+
+  left_because_[rank] = because;
+  for (size_t set = 0; set < lacks_.size(); ++set) {
+    if (MemberOf(static_cast<int>(set), rank)) lacks_[set] = true;
+  }
+  keys.clear();
   for (auto& [key, queue] : entries_) {
-    const std::vector<int>& set = members(key.first);
-    if (!std::binary_search(set.begin(), set.end(), rank)) continue;
+    if (!MemberOf(key.first, rank)) continue;
     for (Entry& entry : queue) {
       if (!entry.failed) Fail(key, &entry, {Status::Ok(), rank});
     }
@@ -161,97 +255,66 @@ void Negotiator::Leave(int rank) {
   for (const Key& key : keys) DropFinished(key);
 }
 
-std::vector<Negotiator::Outgoing> Negotiator::Flush() {
-  std::vector<Outgoing> out = std::move(errors_);
-  errors_.clear();
+std::vector<Response> Negotiator::Flush() {
+  std::vector<Response> out = std::exchange(errors_, {});
   std::vector<const Signature*> signatures;
-  for (const Response& r : ready_) signatures.push_back(&r.tensors[0]);
-  for (const auto& bucket : PlanBuckets(signatures, config_.fusion_threshold_bytes)) {
-    Outgoing fused;
-    for (size_t i : bucket) {
-      fused.response.tensors.push_back(std::move(ready_[i].tensors[0]));
-      fused.response.rows.push_back(std::move(ready_[i].rows[0]));
+  for (const Decided& d : decided_) signatures.push_back(d.signature.get());
+  std::vector<Decided> rest;
+  for (const auto& indices : PlanBuckets(signatures, config_.fusion_threshold_bytes)) {
+    std::vector<Decided> bucket;
+    for (size_t i : indices) bucket.push_back(std::move(decided_[i]));
+    Emit(bucket, &out);
+    Decided& last = bucket.back();
+    last.part_begin += PartCount(*last.signature, config_.fusion_threshold_bytes);
+    if (last.part_begin < last.signature->count()) {
+      rest.push_back(std::move(last));
+      bucket.pop_back();
     }
-    fused.recipients = members(fused.response.tensors[0].process_set);
-    out.push_back(std::move(fused));
+    for (const Decided& d : bucket) decided_keys_.erase(KeyOf(*d.signature));
   }
-  ready_.clear();
-  for (Outgoing& o : out) o.response.sequence = next_sequence_++;
+  decided_ = std::move(rest);
+  for (Response& response : out) response.sequence = next_sequence_++;
   return out;
 }
 
-Status Negotiator::Inspect(Time now, std::vector<std::string>* warnings) {
-  FailMismatches(now);
-  if (!config_.stall_check_disable) WarnOfStalls(now, warnings);
-  if (config_.stall_shutdown_time_s <= 0) return Status::Ok();
-  for (const auto& [key, queue] : entries_) {
-    for (const Entry& entry : queue) {
-      if (entry.failed || now - entry.since < Seconds(config_.stall_shutdown_time_s)) continue;
-      return Status::DeadlineExceeded(
-          StrCat("'", key.second, "' has waited ", WholeSeconds(now - entry.since), " s for ",
-                 RanksText(MissingRanks(key, entry)),
-                 " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
-    }
+std::vector<Response> Negotiator::FlushAll() {
+  std::vector<Response> out;
+  while (has_output()) {
+    for (Response& response : Flush()) out.push_back(std::move(response));
   }
-  return Status::Ok();
+  return out;
 }
 
-void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
-  // One line per group of missing ranks, however many tensors wait for it.
-  std::map<std::vector<int>, std::vector<std::string>> stalled;
-  const Clock::duration patience = Seconds(config_.stall_check_time_s);
-  Clock::duration longest{};
-  for (auto& [key, queue] : entries_) {
-    for (Entry& entry : queue) {
-      if (entry.failed || now - entry.warned < patience) continue;
-      entry.warned = now;
-      longest = std::max(longest, now - entry.since);
-      stalled[MissingRanks(key, entry)].push_back(StrCat("'", key.second, "'"));
-    }
+void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>* out) {
+  const auto is_busy = [this](CacheId id, const Signature& s) {
+    const Key key = KeyOf(s);
+    return gathering_.count(id) > 0 || entries_.count(key) > 0 || decided_keys_.count(key) > 0;
+  };
+  std::vector<CacheKeeper::Evicted> evicted;
+  Response response;
+  response.process_set = bucket[0].signature->process_set;
+  for (const Decided& d : bucket) {
+    const CacheKeeper::Place place = keeper_.Use(d.signature, is_busy, &evicted);
+    // What is cached is looked up by all, this rank included: its sizes are of another call.
+    const bool known = place.id != 0 && !place.fresh;
+    response.tensors.push_back(
+        {place.id, place.fresh, known ? keeper_.cache().Find(place.id) : d.signature});
+    response.rows.push_back(d.rows);
   }
-  for (const auto& [missing, names] : stalled) {
-    std::vector<std::string> doing;
-    for (int rank : missing) {
-      doing.push_back(StrCat(world_.RankText(rank),
-                             " (last: ", last_[rank].empty() ? "nothing yet" : last_[rank], ")"));
-    }
-    warnings->push_back(StrCat("waiting for up to ", WholeSeconds(longest), " s: ", Join(names, 8),
-                               " not yet called by ", Join(doing, 8),
-                               "; those ranks live, so this is only a warning"));
+  const Signature& first = *bucket[0].signature;
+  const int64_t part = PartCount(first, config_.fusion_threshold_bytes);
+  if (bucket.size() == 1 && part < first.count()) {
+    response.part_begin = bucket[0].part_begin;
+    response.part_count = std::min(part, first.count() - response.part_begin);
   }
-}
-
-void Negotiator::FailMismatches(Time now) {
-  if (entries_.empty() || now - last_heard_ < Seconds(config_.mismatch_time_s)) return;
-  for (size_t set = 0; set < world_.process_sets.size(); ++set) {
-    std::map<int, std::vector<std::string>> names;  // rank -> what it waits for
-    std::vector<std::pair<Key, Entry*>> stuck;
-    for (auto& [key, queue] : entries_) {
-      if (key.first != static_cast<int>(set)) continue;
-      for (Entry& entry : queue) {
-        if (entry.failed) continue;
-        stuck.push_back({key, &entry});
-        for (size_t m = 0; m < entry.waiting.size(); ++m) {
-          if (entry.waiting[m]) names[members(set)[m]].push_back(StrCat("'", key.second, "'"));
-        }
-      }
+  // In order of eviction, one response per run of one set.
+  for (const CacheKeeper::Evicted& e : evicted) {
+    if (out->empty() || out->back().evicted.empty() || out->back().process_set != e.process_set) {
+      out->emplace_back().process_set = e.process_set;
     }
-    // A rank with nothing pending may still come: it is only slow.
-    if (stuck.empty() || names.size() < members(set).size()) continue;
-    std::vector<std::string> lines;
-    for (const auto& [rank, waits] : names) {
-      lines.push_back(StrCat("rank ", rank, " waits in ", Join(waits, 8)));
-    }
-    const Status status = Status::FailedPrecondition(
-        StrCat("names that cannot match: no tensor is pending on all ranks of process set ", set,
-               ", and nobody called for ", WholeSeconds(now - last_heard_), " s: ", Join(lines, 16),
-               "; run the same collectives under the same names on all ranks"));
-    for (auto& [key, entry] : stuck) {
-      for (size_t m = 0; m < entry->came.size(); ++m) entry->came[m] = true;
-      Fail(key, entry, {status});
-    }
-    for (auto& [key, entry] : stuck) DropFinished(key);
+    out->back().evicted.push_back(e.id);
   }
+  out->push_back(std::move(response));
 }
 
 }  // namespace hvd

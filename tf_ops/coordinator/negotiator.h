@@ -4,10 +4,12 @@
 // Pure: no sockets, no threads, no clock (times are arguments), so a test can drive it
 // through any history.
 //
-// A name on a process set has one entry at a time that collects its ranks.  An entry fails
-// when ranks disagree, or one refuses, withdraws or leaves: ranks that have come are told
-// at once, ranks that come later are told when they come, and the entry is over when all
-// have come.  A rank that comes again meanwhile opens the next entry of that name.
+// The steady state is short: a cached tensor gathers bits, one per port, and is decided when
+// all have come.  Everything else, and whatever disturbs that, goes through entries.  A name
+// on a process set has one entry at a time that collects its ranks.  An entry fails when
+// ranks disagree, or one refuses, withdraws or leaves: ranks that have come are told at once,
+// ranks that come later are told when they come, and the entry is over when all have come.
+// A rank that comes again meanwhile opens the next entry of that name.
 //
 // Threads: the control thread of rank 0.
 
@@ -16,14 +18,18 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/base/config.h"
 #include "tf_ops/base/deadline.h"
+#include "tf_ops/coordinator/cache_keeper.h"
 #include "tf_ops/coordinator/message.h"
+#include "tf_ops/coordinator/ports.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -32,36 +38,36 @@ class Negotiator {
  public:
   using Time = Clock::time_point;
 
-  struct Outgoing {
-    Response response;
-    std::vector<int> recipients;  // ranks, ascending
-  };
+  // All outlive this object.
+  Negotiator(const World& world, const Config& config, const Ports& ports);
 
-  // Both outlive this object.
-  Negotiator(const World& world, const Config& config);
+  // `peer`, this rank or a child, reports.
+  void Hear(int peer, const Report& report, Time now);
 
-  // `rank` says something about a tensor.
-  void Hear(int rank, const Announcement& announcement, Time now);
-
-  // `rank` ended in order.  What needs it fails, now and later.
-  void Leave(int rank);
+  // `rank` takes part no more, since `because` (itself, or the one through which it is heard)
+  // ended in order.  What needs it fails, now and later.
+  void Leave(int rank, int because);
 
   // True when Flush() would give something.
-  bool has_output() const { return !errors_.empty() || !ready_.empty(); }
+  bool has_output() const { return !errors_.empty() || !decided_.empty(); }
   bool has_errors() const { return !errors_.empty(); }
 
-  // Takes all that is decided: errors, then what is ready, fused into buckets.
-  std::vector<Outgoing> Flush();
+  // What is decided, as one round: errors, then what is ready, fused into buckets.  Of a tensor
+  // above the fusion threshold a round takes one part, so that it delays no other for long.
+  std::vector<Response> Flush();
+  // All that is decided.
+  std::vector<Response> FlushAll();
 
   // Looks for tensors that wait too long: adds lines to `warnings`, fails names that can
   // never match, and returns not ok when the job must be aborted (stall shutdown).
   Status Inspect(Time now, std::vector<std::string>* warnings);
 
   // True while some tensor waits for a rank; then Inspect() must be called now and then.
-  bool waiting() const { return !entries_.empty(); }
+  bool waiting() const { return !entries_.empty() || !gathering_.empty(); }
 
  private:
   using Key = std::pair<int, std::string>;  // process set, name
+  using SignaturePtr = std::shared_ptr<const Signature>;
 
   // Why an entry will never run.  A rank that left is told by kind of request (LeftStatus).
   struct Failure {
@@ -70,14 +76,31 @@ class Negotiator {
   };
 
   struct Entry {
-    std::vector<bool> came;                         // by member
-    std::vector<std::optional<Signature>> waiting;  // by member: came ready, not told yet
+    std::vector<bool> came;             // by member
+    std::vector<SignaturePtr> waiting;  // by member: came ready, not told yet; else null
     std::optional<Failure> failed;
     Time since;   // its first rank came
     Time warned;  // of the last stall warning
   };
 
+  struct Decided {
+    SignaturePtr signature;
+    std::vector<int64_t> rows;
+    int64_t part_begin = 0;  // elements already flushed
+  };
+
+  static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
   const std::vector<int>& members(int set) const { return world_.process_sets[set]; }
+  // Of `rank` in `set`; nullopt: it is not in it, or there is no such set.
+  std::optional<size_t> MemberOf(int set, int rank) const;
+
+  void HearReady(int port, const CachedReady& ready, Time now);
+  void HearAnnouncement(int rank, const Announcement& announcement, Time now);
+  void Come(int rank, const SignaturePtr& signature, Time now);
+  void Refuse(int rank, const Announcement& announcement, Time now);
+  void Withdraw(int rank, const Announcement& announcement);
+  // Turns the bits gathered for a key into an entry.
+  void Expand(const Key& key);
   // The entry that `member` is to come to; made where there is none.
   Entry& EntryFor(const Key& key, size_t member, Time now);
   // All have come and none refused: into the stream, or fail where they disagree.
@@ -90,17 +113,33 @@ class Negotiator {
   void DropFinished(const Key& key);
   std::vector<int> MissingRanks(const Key& key, const Entry& entry) const;
   Status LeftStatus(int rank, const Signature& s) const;
+  // The response that runs these, and before it what its cache entries evict.
+  void Emit(const std::vector<Decided>& bucket, std::vector<Response>* out);
+
+  // stall.cc
   void WarnOfStalls(Time now, std::vector<std::string>* warnings);
   void FailMismatches(Time now);
+  std::string LastOf(int rank) const;
 
   const World& world_;
   const Config& config_;
+  const Ports& ports_;
+  CacheKeeper keeper_;
+  std::map<CacheId, Gathering> gathering_;
   std::map<Key, std::deque<Entry>> entries_;
-  std::vector<Response> ready_;  // one tensor each, in order; fused by Flush()
-  std::vector<Outgoing> errors_;
-  std::vector<bool> left_;         // by rank
-  std::vector<std::string> last_;  // by rank: title of what it announced last
-  Time last_heard_{};              // of any announcement
+  std::vector<Decided> decided_;  // in order; fused by Flush()
+  std::set<Key> decided_keys_;    // of decided_
+  std::vector<Response> errors_;
+  std::vector<int> left_because_;  // by rank: -1 while it is here
+  std::vector<bool> lacks_;        // by set: one of its ranks left
+  // What came last: of a rank by an announcement, of a set by a decision.  For messages.
+  struct Last {
+    std::string title;
+    Time at{};
+  };
+  std::vector<Last> last_of_rank_;
+  std::vector<std::pair<SignaturePtr, Time>> last_of_set_;
+  std::vector<Time> last_heard_;  // by set: of any report about it
   uint64_t next_sequence_ = 1;
 };
 

@@ -1,8 +1,13 @@
 #include "tf_ops/coordinator/queue.h"
 
+#include <utility>
+
 #include "tf_ops/base/log.h"
+#include "tf_ops/collectives/collective.h"
 
 namespace hvd {
+
+using What = Announcement::What;
 
 Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
   bool first;
@@ -44,42 +49,54 @@ void RequestQueue::Cancel(uint64_t id) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = by_id_.find(id);
     if (it == by_id_.end() || it->second->state == Request::State::kScheduled) return;
-    outbox_.push_back(
-        {{Announcement::What::kWithdrawn, it->second->signature, "its caller cancelled it"},
-         it->second});
+    if (std::exchange(it->second->cancelled, true)) return;
+    outbox_.push_back(WithdrawalOf(it->second));
   }
   wake_();
 }
 
-std::vector<Announcement> RequestQueue::TakeAnnouncements() {
+RequestQueue::Outgoing RequestQueue::WithdrawalOf(const std::shared_ptr<Request>& request) {
+  return {{Announcement::What::kWithdrawn, request->signature, "its caller cancelled it"}, request};
+}
+
+std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
   std::vector<std::shared_ptr<Request>> cancelled;
-  std::vector<Announcement> out;
+  std::vector<Report> out;
+  const auto tell = [&](Announcement announcement) {
+    out.push_back({Report::What::kAnnouncement, rank, {}, std::move(announcement)});
+  };
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    // A request cancelled before anybody heard of it ends here, and is told as a refusal.
-    std::map<uint64_t, bool> withdrawn;
-    for (const Outgoing& line : outbox_) {
-      if (line.announcement.what == Announcement::What::kWithdrawn &&
-          line.request->state == Request::State::kQueued) {
-        withdrawn[line.request->id] = true;
-      }
-    }
     for (Outgoing& line : outbox_) {
-      const bool ends_here = line.request != nullptr && withdrawn.count(line.request->id) > 0;
-      if (line.announcement.what == Announcement::What::kReady) {
-        if (ends_here) {
-          line.announcement.what = Announcement::What::kRefused;
-          line.announcement.reason = "its caller cancelled it";
-          in_flight_.erase(KeyOf(line.request->signature));
-          by_id_.erase(line.request->id);
-          cancelled.push_back(line.request);
-        } else {
-          line.request->state = Request::State::kAnnounced;
-        }
-      } else if (ends_here) {
-        continue;  // the refusal says it
+      const What what = line.announcement.what;
+      if (what == What::kRefused) {
+        tell(std::move(line.announcement));
+        continue;
       }
-      out.push_back(std::move(line.announcement));
+      Request& request = *line.request;
+      if (what == What::kWithdrawn) {
+        // One that nobody has heard of ended with its ready line.
+        if (request.state == Request::State::kAnnounced) tell(std::move(line.announcement));
+      } else if (request.cancelled) {
+        // Cancelled before anybody heard of it: it ends here, and is told as a refusal.
+        line.announcement.what = What::kRefused;
+        line.announcement.reason = "its caller cancelled it";
+        tell(std::move(line.announcement));
+        in_flight_.erase(KeyOf(request.signature));
+        by_id_.erase(request.id);
+        cancelled.push_back(line.request);
+      } else {
+        request.state = Request::State::kAnnounced;
+        request.reported_as = cache.IdFor(request.signature);
+        if (request.reported_as == 0) {
+          tell(std::move(line.announcement));
+          continue;
+        }
+        if (out.empty() || out.back().what != Report::What::kSubtreeReady) {
+          out.push_back({Report::What::kSubtreeReady, rank, {}, {}});
+        }
+        out.back().ready.push_back({request.reported_as, SizesOf(request.signature)});
+      }
     }
     outbox_.clear();
   }
@@ -87,6 +104,16 @@ std::vector<Announcement> RequestQueue::TakeAnnouncements() {
     request->done(Status::Cancelled(StrCat(request->signature.Title(), ": cancelled")));
   }
   return out;
+}
+
+void RequestQueue::ReportAgain(int process_set, const std::string& name, CacheId id) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = in_flight_.find({process_set, name});
+  if (it == in_flight_.end()) return;
+  Request& request = *it->second;
+  if (request.state != Request::State::kAnnounced || request.reported_as != id) return;
+  request.state = Request::State::kQueued;
+  outbox_.push_back({{What::kReady, request.signature, {}}, it->second});
 }
 
 std::shared_ptr<Request> RequestQueue::Schedule(int process_set, const std::string& name) {

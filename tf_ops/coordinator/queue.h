@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/coordinator/cache.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/request.h"
 
@@ -49,8 +50,13 @@ class RequestQueue {
   // Any thread.  Unknown ids and requests already scheduled are left alone.
   void Cancel(uint64_t id);
 
-  // Control thread: what to tell the coordinator, in the order it happened.
-  std::vector<Announcement> TakeAnnouncements();
+  // Control thread: what this rank has to report, in the order it happened; by its cache id
+  // what is in `cache`.
+  std::vector<Report> TakeReports(int rank, const Cache& cache);
+
+  // Control thread: this has left the cache.  A request that was reported by `id` and is not
+  // scheduled is reported again.
+  void ReportAgain(int process_set, const std::string& name, CacheId id);
 
   // Control thread.  Null when this rank has no such request waiting.
   std::shared_ptr<Request> Schedule(int process_set, const std::string& name);
@@ -67,12 +73,13 @@ class RequestQueue {
 
  private:
   using Key = std::pair<int, std::string>;
-  // One line to the coordinator; `request` is set while a ready one can be cancelled.
+  // One line to report; `request` is set while a ready one can be cancelled.
   struct Outgoing {
     Announcement announcement;
     std::shared_ptr<Request> request;
   };
 
+  static Outgoing WithdrawalOf(const std::shared_ptr<Request>& request);
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
   void FailWhere(const Ending& ending, bool announced_too);
   // MonitoredTrainingSession swallows OutOfRange, so the user hears of it here, once.

@@ -1,5 +1,6 @@
 #include "tf_ops/fusion/plan.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -26,7 +27,7 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
   for (size_t i = 0; i < ready.size(); ++i) {
     const Signature& s = *ready[i];
     const int64_t bytes = s.bytes();
-    if (!FindCollective(s.kind)->fusable || threshold_bytes == 0 || bytes > threshold_bytes) {
+    if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 || bytes > threshold_bytes) {
       buckets.push_back({i});
       continue;
     }
@@ -40,6 +41,17 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
     }
   }
   return buckets;
+}
+
+int64_t PartCount(const Signature& s, int64_t threshold_bytes) {
+  if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 ||
+      s.bytes() <= threshold_bytes) {
+    return s.count();
+  }
+  // Whole cache lines, so that no part begins worse aligned than the tensor.
+  constexpr int64_t kAlign = 64;
+  const int64_t part = threshold_bytes / static_cast<int64_t>(ItemBytes(s.dtype));
+  return part > kAlign ? part / kAlign * kAlign : std::max<int64_t>(part, 1);
 }
 
 }  // namespace hvd

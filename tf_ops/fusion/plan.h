@@ -15,11 +15,15 @@ namespace hvd {
 // Cuts `ready` (in the order it became ready) into buckets of indices into it.
 //
 // Tensors of one bucket agree in collective, dtype, process set, reduction and factors,
-// the collective is fusable, and together they hold at most `threshold_bytes`; a larger
+// the collective is elementwise, and together they hold at most `threshold_bytes`; a larger
 // tensor is a bucket by itself, and so is every tensor when the threshold is 0.  Buckets
 // are in the order of their first tensor, and keep the order inside.
 std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
                                              int64_t threshold_bytes);
+
+// The elements that travel at once: all of a tensor that PlanBuckets() lets travel whole,
+// or a part of at most `threshold_bytes` of one that is larger and elementwise.
+int64_t PartCount(const Signature& s, int64_t threshold_bytes);
 
 }  // namespace hvd
 

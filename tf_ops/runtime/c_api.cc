@@ -326,6 +326,29 @@ int hvd_failure(char* text, size_t size) {
   return Return(status);
 }
 
+uint64_t hvd_count(hvd_counter counter) {
+  const auto runtime = Ready();
+  if (runtime == nullptr) return 0;
+  const hvd::Counters& counters = runtime->counters();
+  switch (counter) {
+    case HVD_FRAMES_SENT:
+      return counters.frames_sent;
+    case HVD_FRAME_BYTES_SENT:
+      return counters.frame_bytes_sent;
+    case HVD_REPORTS_IN_FULL:
+      return counters.reports_in_full;
+    case HVD_REPORTS_CACHED:
+      return counters.reports_cached;
+    case HVD_TENSORS_IN_FULL:
+      return counters.tensors_in_full;
+    case HVD_TENSORS_CACHED:
+      return counters.tensors_cached;
+    case HVD_CALLS:
+      return counters.calls;
+  }
+  return 0;
+}
+
 int hvd_rank(void) {
   return FromWorld([](const hvd::World& w) { return w.rank; });
 }

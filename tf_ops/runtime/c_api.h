@@ -113,6 +113,20 @@ HVD_API int hvd_is_initialized(void);
 /* Why the generation can do no more (HVD_OK: it can). */
 HVD_API int hvd_failure(char* text, size_t size);
 
+/* What the control plane of this generation has done on this rank so far. */
+typedef enum {
+  HVD_FRAMES_SENT = 0, /* control messages to other ranks, heartbeats included */
+  HVD_FRAME_BYTES_SENT = 1,
+  HVD_REPORTS_IN_FULL = 2, /* tensors that this rank announced with all they are */
+  HVD_REPORTS_CACHED = 3,  /* ... by a bit, since they were negotiated before */
+  HVD_TENSORS_IN_FULL = 4, /* tensors in answers to this rank, errors included */
+  HVD_TENSORS_CACHED = 5,  /* ... by their number in the cache */
+  HVD_CALLS = 6            /* collectives given to the data plane; fused tensors are one */
+} hvd_counter;
+
+/* 0 for an unknown counter, and before hvd_wait_ready has succeeded. */
+HVD_API uint64_t hvd_count(hvd_counter counter);
+
 /* --- Where this rank stands; -1 before hvd_wait_ready has succeeded ------------------ */
 
 HVD_API int hvd_rank(void);

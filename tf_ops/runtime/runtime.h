@@ -53,6 +53,7 @@ class Runtime {
   const World& world() const { return world_; }
   // Why this runtime can do no more, or ok.
   Status failure() const { return loop_.failure(); }
+  const Counters& counters() const { return loop_.counters(); }
 
  private:
   void ControlThread();

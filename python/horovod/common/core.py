@@ -33,6 +33,7 @@ __all__ = [
     "SHUTDOWN",
     "World",
     "check",
+    "counters",
     "failure",
     "library_path",
     "load",
@@ -138,6 +139,7 @@ def load() -> ctypes.CDLL:
     library.hvd_wait_ready.argtypes = (c_double,)
     library.hvd_shutdown.argtypes = (c_int,)
     library.hvd_failure.argtypes = (c_char_p, c_size_t)
+    library.hvd_count.argtypes, library.hvd_count.restype = (c_int,), c_uint64
     library.hvd_process_set_size.argtypes = (c_int,)
     library.hvd_process_set_rank.argtypes = (c_int,)
     library.hvd_enqueue.argtypes = (POINTER(Request), POINTER(c_uint64))
@@ -152,6 +154,25 @@ def check(code: int) -> None:
     """Raises CoreError with the core's text unless `code`, just returned, is OK."""
     if code != OK:
         raise CoreError(code, load().hvd_last_error().decode(errors="replace"))
+
+
+def counters() -> dict[str, int]:
+    """Returns what the control plane of this generation has done on this rank so far.
+
+    `reports_in_full` and `reports_cached` count the tensors that this rank announced, with all they
+    are or by a bit; `tensors_in_full` and `tensors_cached` those in the answers; `calls` the
+    collectives that ran; `frames_sent` and `frame_bytes_sent` the control messages.
+    """
+    names = (
+        "frames_sent",
+        "frame_bytes_sent",
+        "reports_in_full",
+        "reports_cached",
+        "tensors_in_full",
+        "tensors_cached",
+        "calls",
+    )
+    return {name: load().hvd_count(number) for number, name in enumerate(names)}
 
 
 def failure() -> tuple[int, str]:

@@ -18,11 +18,33 @@ Frame Sample() {
   s.root = 5;
   s.gradient = true;
   s.shape = {7, 0, int64_t{1} << 40};
+  const auto signature = std::make_shared<const Signature>(s);
   Frame frame;
   frame.type = FrameType::kResponses;
   frame.generation = 0x123456789abcdef;
-  frame.responses.push_back({42, Status::FailedPrecondition("no"), {s, s}, {{1, 2}, {}}});
-  frame.responses.push_back({43, {}, {s}, {{}}});
+  Response failed;
+  failed.sequence = 42;
+  failed.process_set = 3;
+  failed.only = {1, 5};
+  failed.status = Status::FailedPrecondition("no");
+  failed.tensors = {{0, false, signature}, {0, false, signature}};
+  frame.responses.push_back(failed);
+  Response runs;
+  runs.sequence = 43;
+  runs.tensors = {{7, true, signature}, {8, false, nullptr}, {0, false, signature}};
+  runs.rows = {{1, 2}, {}, {}};
+  frame.responses.push_back(runs);
+  Response part;
+  part.sequence = 44;
+  part.tensors = {{8, false, nullptr}};
+  part.rows = {{}};
+  part.part_begin = 1 << 20;
+  part.part_count = 0;
+  frame.responses.push_back(part);
+  Response evicts;
+  evicts.sequence = 45;
+  evicts.evicted = {4, 9};
+  frame.responses.push_back(evicts);
   return frame;
 }
 
@@ -30,12 +52,15 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   Frame got;
   ASSERT_TRUE(Decode(Encode(Sample()), &got));
   EXPECT_EQ(got.generation, 0x123456789abcdefu);
-  ASSERT_EQ(got.responses.size(), 2u);
-  EXPECT_EQ(got.responses[0].sequence, 42u);
-  EXPECT_EQ(got.responses[0].status.code(), Code::kFailedPrecondition);
-  EXPECT_EQ(got.responses[0].status.message(), "no");
-  EXPECT_EQ(got.responses[0].rows, std::vector<std::vector<int64_t>>({{1, 2}, {}}));
-  const Signature& s = got.responses[0].tensors[1];
+  ASSERT_EQ(got.responses.size(), 4u);
+  const Response& failed = got.responses[0];
+  EXPECT_EQ(failed.sequence, 42u);
+  EXPECT_EQ(failed.process_set, 3);
+  EXPECT_EQ(failed.only, std::vector<int>({1, 5}));
+  EXPECT_EQ(failed.status.code(), Code::kFailedPrecondition);
+  EXPECT_EQ(failed.status.message(), "no");
+  EXPECT_LT(failed.part_count, 0);
+  const Signature& s = *failed.tensors[1].signature;
   EXPECT_EQ(s.name, "dense/kernel");
   EXPECT_EQ(s.process_set, 3);
   EXPECT_EQ(s.kind, Kind::kBroadcast);
@@ -45,30 +70,92 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   EXPECT_EQ(s.root, 5);
   EXPECT_TRUE(s.gradient);
   EXPECT_EQ(s.shape, std::vector<int64_t>({7, 0, int64_t{1} << 40}));
+
+  const Response& runs = got.responses[1];
+  EXPECT_TRUE(runs.only.empty());
+  EXPECT_TRUE(runs.status.ok());
+  ASSERT_EQ(runs.tensors.size(), 3u);
+  EXPECT_EQ(runs.tensors[0].id, 7u);
+  EXPECT_TRUE(runs.tensors[0].cache);
+  EXPECT_NE(runs.tensors[0].signature, nullptr);
+  EXPECT_EQ(runs.tensors[1].id, 8u);
+  EXPECT_FALSE(runs.tensors[1].cache);
+  EXPECT_EQ(runs.tensors[1].signature, nullptr);
+  EXPECT_EQ(runs.tensors[2].id, 0u);
+  EXPECT_FALSE(runs.tensors[2].cache);
+  EXPECT_EQ(runs.rows, std::vector<std::vector<int64_t>>({{1, 2}, {}, {}}));
+  EXPECT_EQ(got.responses[2].part_begin, 1 << 20);
+  EXPECT_EQ(got.responses[2].part_count, 0);
+  EXPECT_EQ(got.responses[3].evicted, std::vector<CacheId>({4, 9}));
+}
+
+std::vector<CacheId> IdsOf(const std::vector<CachedReady>& ready) {
+  std::vector<CacheId> ids;
+  for (const CachedReady& r : ready) ids.push_back(r.id);
+  return ids;
+}
+
+TEST(Message, ReportsSurviveTheRoundTrip) {
+  Frame frame;
+  frame.type = FrameType::kReports;
+  std::vector<CachedReady> dense, sparse = {{5, {}}, {70000, {}}, {9, {3, -1}}};
+  for (CacheId id = 100; id < 900; id += 3) dense.push_back({id, {}});
+  frame.reports.push_back({Report::What::kSubtreeReady, 2, dense, {}});
+  frame.reports.push_back({Report::What::kRankReady, 3, sparse, {}});
+  frame.reports.push_back({Report::What::kRankReady, 4, {}, {}});
+  frame.reports.push_back(
+      {Report::What::kAnnouncement, 1, {}, {Announcement::What::kRefused, {}, "why"}});
+  const std::string bytes = Encode(frame);
+  Frame got;
+  ASSERT_TRUE(Decode(bytes, &got));
+  ASSERT_EQ(got.reports.size(), 4u);
+  EXPECT_EQ(got.reports[0].rank, 2);
+  EXPECT_EQ(IdsOf(got.reports[0].ready), IdsOf(dense));
+  EXPECT_EQ(got.reports[1].what, Report::What::kRankReady);
+  EXPECT_EQ(IdsOf(got.reports[1].ready), (std::vector<CacheId>{5, 70000, 9}));
+  EXPECT_EQ(got.reports[1].ready[2].sizes, (std::vector<int64_t>{3, -1}));
+  EXPECT_TRUE(got.reports[2].ready.empty());
+  EXPECT_EQ(got.reports[3].announcement.what, Announcement::What::kRefused);
+  EXPECT_EQ(got.reports[3].announcement.reason, "why");
+  // 267 ids in 800: a bit each, not four bytes.
+  EXPECT_LT(bytes.size(), 350u);
 }
 
 TEST(Message, TheOthersSurviveToo) {
-  Frame frame;
-  frame.type = FrameType::kAnnouncements;
-  frame.announcements.push_back({Announcement::What::kRefused, {}, "why"});
   Frame got;
-  ASSERT_TRUE(Decode(Encode(frame), &got));
-  ASSERT_EQ(got.announcements.size(), 1u);
-  EXPECT_EQ(got.announcements[0].what, Announcement::What::kRefused);
-  EXPECT_EQ(got.announcements[0].reason, "why");
-
-  frame = {};
+  Frame frame;
   frame.type = FrameType::kAbort;
   frame.status = Status::PeerLost("rank 1");
   ASSERT_TRUE(Decode(Encode(frame), &got));
   EXPECT_EQ(got.status.code(), Code::kPeerLost);
-  for (FrameType type : {FrameType::kGoodbye, FrameType::kFarewell, FrameType::kCoordinatorLeft,
-                         FrameType::kHeartbeat}) {
+  EXPECT_EQ(got.status.message(), "rank 1");
+  for (FrameType type :
+       {FrameType::kGoodbye, FrameType::kFarewell, FrameType::kCutOff, FrameType::kHeartbeat}) {
     frame = {};
     frame.type = type;
+    frame.rank = type == FrameType::kHeartbeat ? 0 : 12;
     ASSERT_TRUE(Decode(Encode(frame), &got));
     EXPECT_EQ(got.type, type);
+    EXPECT_EQ(got.rank, frame.rank);
   }
+}
+
+TEST(Message, ASetOfIdsIsBoundedBeforeItIsUnpacked) {
+  // A frame of 1 MiB whose bits would be eight million ids.
+  Frame frame;
+  frame.type = FrameType::kReports;
+  frame.reports.push_back({Report::What::kSubtreeReady, 0, {{1, {}}, {2, {}}, {3, {}}}, {}});
+  std::string bytes = Encode(frame);
+  const std::string bits("\x01\x01\x00\x00\x00\x01\x00\x00\x00\x07", 10);
+  const size_t at = bytes.find(bits);
+  ASSERT_NE(at, std::string::npos);
+  const uint32_t many = 1 << 20;
+  std::string large(bits, 0, 5);
+  large.append(reinterpret_cast<const char*>(&many), sizeof(many));
+  large.append(many, '\xff');
+  bytes.replace(at, bits.size(), large);
+  Frame got;
+  EXPECT_FALSE(Decode(bytes, &got));
 }
 
 TEST(Message, CutAndLengthenedFramesAreRefused) {
@@ -81,11 +168,14 @@ TEST(Message, CutAndLengthenedFramesAreRefused) {
 TEST(Message, AResponseThatContradictsItselfIsRefused) {
   Frame got;
   Frame frame = Sample();
-  frame.responses[1].rows.clear();  // one tensor, no list of rows
+  frame.responses[1].rows.clear();  // three tensors, no list of rows
   EXPECT_FALSE(Decode(Encode(frame), &got));
   frame = Sample();
   frame.responses[1].tensors.clear();
   frame.responses[1].rows.clear();
+  EXPECT_FALSE(Decode(Encode(frame), &got));
+  frame = Sample();
+  frame.responses[2].part_begin = -1;
   EXPECT_FALSE(Decode(Encode(frame), &got));
 }
 

@@ -22,7 +22,8 @@ class NegotiatorTest : public testing::Test {
     world_.process_sets[0].resize(size);
     std::iota(world_.process_sets[0].begin(), world_.process_sets[0].end(), 0);
     world_.process_sets[1] = {1, 2};
-    negotiator_.emplace(world_, config_);
+    ports_.emplace(world_, Topology(world_.hosts));
+    negotiator_.emplace(world_, config_, *ports_);
   }
 
   static Signature Tensor(const std::string& name, int64_t n = 1, int set = 0) {
@@ -35,27 +36,40 @@ class NegotiatorTest : public testing::Test {
     return s;
   }
 
-  void Ready(int rank, const Signature& s) { negotiator_->Hear(rank, {What::kReady, s, {}}, now_); }
-  void Refuse(int rank, const Signature& s) {
-    negotiator_->Hear(rank, {What::kRefused, s, "no"}, now_);
+  void Say(int rank, What what, const Signature& s, const std::string& reason = "") {
+    negotiator_->Hear(rank, {Report::What::kAnnouncement, rank, {}, {what, s, reason}}, now_);
   }
-  void Withdraw(int rank, const Signature& s) {
-    negotiator_->Hear(rank, {What::kWithdrawn, s, "cancelled"}, now_);
+  void Ready(int rank, const Signature& s) { Say(rank, What::kReady, s); }
+  void Refuse(int rank, const Signature& s) { Say(rank, What::kRefused, s, "no"); }
+  void Withdraw(int rank, const Signature& s) { Say(rank, What::kWithdrawn, s, "cancelled"); }
+  // `rank`, a child of rank 0 without children, or rank 0 itself, sets a bit.
+  void Bit(int rank, CacheId id, std::vector<int64_t> sizes = {}) {
+    negotiator_->Hear(rank, {Report::What::kSubtreeReady, rank, {{id, std::move(sizes)}}, {}},
+                      now_);
   }
 
-  // "name>ranks" of each response, errors with their code: "x!3>0,1".
+  // "name>ranks" of each response, errors with their code: "x!3>0,1", cached ones with their
+  // id, "x#1" (and "x#1*" where they enter the cache), parts as "x[0+4]"; "-1" evicts id 1.
   std::vector<std::string> Flush() {
     std::vector<std::string> out;
-    for (const auto& o : negotiator_->Flush()) {
+    for (const Response& o : negotiator_->Flush()) {
       std::string text;
-      for (const Signature& s : o.response.tensors) text += (text.empty() ? "" : "+") + s.name;
-      if (!o.response.status.ok()) {
-        text += "!" + std::to_string(static_cast<int>(o.response.status.code()));
+      for (const ResponseTensor& t : o.tensors) {
+        text += (text.empty() ? "" : "+") + t.signature->name;
+        if (show_ids_ && t.id != 0) text += "#" + std::to_string(t.id) + (t.cache ? "*" : "");
       }
+      if (o.part_count >= 0) {
+        text += "[" + std::to_string(o.part_begin) + "+" + std::to_string(o.part_count) + "]";
+      }
+      for (CacheId id : o.evicted) text += "-" + std::to_string(id);
+      if (!o.status.ok()) text += "!" + std::to_string(static_cast<int>(o.status.code()));
       text += ">";
-      for (int r : o.recipients) text += std::to_string(r);
+      for (int r : o.only.empty() ? world_.process_sets[o.process_set] : o.only) {
+        text += std::to_string(r);
+      }
       out.push_back(text);
-      last_text_ = o.response.status.message();
+      last_text_ = o.status.message();
+      last_rows_ = o.rows;
     }
     return out;
   }
@@ -63,19 +77,23 @@ class NegotiatorTest : public testing::Test {
   using Lines = std::vector<std::string>;
   World world_;
   Config config_;
+  std::optional<Ports> ports_;
   std::optional<Negotiator> negotiator_;
   Negotiator::Time now_{seconds(1000)};
   std::string last_text_;
+  std::vector<std::vector<int64_t>> last_rows_;
+  bool show_ids_ = false;
 };
 
 TEST_F(NegotiatorTest, RunsWhenAllHaveComeInTheOrderOfCompletion) {
+  config_.fusion_threshold_bytes = 0;
   for (int rank : {2, 0}) {
-    Ready(rank, Tensor("a", 1 << 26));  // too large to fuse
-    Ready(rank, Tensor("b", 1 << 26));
+    Ready(rank, Tensor("a"));
+    Ready(rank, Tensor("b"));
   }
   EXPECT_FALSE(negotiator_->has_output());
-  Ready(1, Tensor("b", 1 << 26));
-  Ready(1, Tensor("a", 1 << 26));
+  Ready(1, Tensor("b"));
+  Ready(1, Tensor("a"));
   EXPECT_EQ(Flush(), Lines({"b>012", "a>012"}));
   EXPECT_FALSE(negotiator_->waiting());
 }
@@ -147,7 +165,7 @@ TEST_F(NegotiatorTest, ALeaverFailsWhatNeedsItNowAndLater) {
   gradient.gradient = true;
   Ready(0, gradient);
   Ready(0, Tensor("a"));
-  negotiator_->Leave(2);
+  negotiator_->Leave(2, 2);
   EXPECT_EQ(Flush(), Lines({"a!9>0", "g!4>0"}));
   Ready(1, Tensor("a"));
   EXPECT_EQ(Flush(), Lines({"a!9>1"}));
@@ -160,7 +178,7 @@ TEST_F(NegotiatorTest, ALeaverFailsWhatNeedsItNowAndLater) {
 }
 
 TEST_F(NegotiatorTest, ALeaverDoesNotTouchSetsWithoutIt) {
-  negotiator_->Leave(0);
+  negotiator_->Leave(0, 0);
   Ready(1, Tensor("a", 1, 1));
   Ready(2, Tensor("a", 1, 1));
   EXPECT_EQ(Flush(), Lines({"a>12"}));
@@ -178,7 +196,7 @@ TEST_F(NegotiatorTest, AStallWarnsAgainAndAgainAndNamesTheMissing) {
   EXPECT_TRUE(negotiator_->Inspect(now_, &warnings).ok());
   ASSERT_EQ(warnings.size(), 2u);
   EXPECT_NE((warnings[0] + warnings[1]).find("'a'"), std::string::npos);
-  EXPECT_NE((warnings[0] + warnings[1]).find("rank 2 (host h) (last: nothing yet)"),
+  EXPECT_NE((warnings[0] + warnings[1]).find("rank 2 (host h) (it has called nothing yet)"),
             std::string::npos)
       << warnings[0];
   EXPECT_TRUE(negotiator_->Inspect(now_, &warnings).ok());
@@ -218,6 +236,153 @@ TEST_F(NegotiatorTest, NamesThatNeverMatchFailOnceNobodyCanCome) {
   EXPECT_EQ(Flush(), Lines({"a!3>0", "b!3>1", "b!3>2"}));
   EXPECT_NE(last_text_.find("rank 0 waits in 'a'"), std::string::npos) << last_text_;
   EXPECT_FALSE(negotiator_->waiting());
+}
+
+TEST_F(NegotiatorTest, AMismatchIsSeenThoughAnotherSetIsBusy) {
+  config_.mismatch_time_s = 30;
+  for (int rank : {1, 2}) Ready(rank, Tensor(rank == 1 ? "a" : "b", 1, 1));
+  now_ += seconds(31);
+  Ready(0, Tensor("busy"));
+  std::vector<std::string> warnings;
+  EXPECT_TRUE(negotiator_->Inspect(now_, &warnings).ok());
+  EXPECT_EQ(Flush(), Lines({"a!3>1", "b!3>2"}));
+}
+
+TEST_F(NegotiatorTest, WhatWasNegotiatedOnceIsABit) {
+  show_ids_ = true;
+  for (int rank : {1, 0, 2}) Ready(rank, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a#1*>012"}));
+  for (int rank : {2, 0}) Bit(rank, 1);
+  EXPECT_FALSE(negotiator_->has_output());
+  EXPECT_TRUE(negotiator_->waiting());
+  Bit(1, 1);
+  EXPECT_EQ(Flush(), Lines({"a#1>012"}));
+  EXPECT_FALSE(negotiator_->waiting());
+}
+
+TEST_F(NegotiatorTest, BitsAndFullRequestsMeet) {
+  show_ids_ = true;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a", 2));
+  EXPECT_EQ(Flush(), Lines({"a#1*>012"}));
+  // Both values are named although two of them came as bits.
+  Bit(0, 1);
+  Ready(2, Tensor("a", 3));
+  Bit(1, 1);
+  EXPECT_EQ(Flush(), Lines({"a!3>0", "a!3>1", "a!3>2"}));
+  EXPECT_NE(last_text_.find("rank 2 sent shape [3], rank 0 sent [2]"), std::string::npos)
+      << last_text_;
+  for (int rank : {0, 1, 2}) Bit(rank, 1);
+  EXPECT_EQ(Flush(), Lines({"a#1>012"}));
+  // All change: the old entry goes, the new one comes.
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a", 3));
+  EXPECT_EQ(Flush(), Lines({"-1>012", "a#2*>012"}));
+}
+
+TEST_F(NegotiatorTest, PerCallSizesTravelBesideTheBit) {
+  const auto gather = [](int64_t rows) {
+    Signature s = Tensor("g", rows);
+    s.kind = Kind::kAllgather;
+    return s;
+  };
+  for (int rank : {0, 1, 2}) Ready(rank, gather(rank));
+  EXPECT_EQ(Flush(), Lines({"g>012"}));
+  EXPECT_EQ(last_rows_, (std::vector<std::vector<int64_t>>{{0, 1, 2}}));
+  for (int rank : {2, 1, 0}) Bit(rank, 1, {10 + rank});
+  EXPECT_EQ(Flush(), Lines({"g>012"}));
+  EXPECT_EQ(last_rows_, (std::vector<std::vector<int64_t>>{{10, 11, 12}}));
+}
+
+TEST_F(NegotiatorTest, TheLeastRecentlyUsedGoesAndItsLateBitsAreDropped) {
+  config_.cache_capacity = 2;
+  Reset(3);
+  show_ids_ = true;
+  for (const char* name : {"a", "b"}) {
+    for (int rank : {0, 1, 2}) Ready(rank, Tensor(name));
+  }
+  EXPECT_EQ(Flush(), Lines({"a#1*+b#2*>012"}));
+  for (int rank : {0, 1, 2}) Bit(rank, 1);  // now b is the older one
+  EXPECT_EQ(Flush(), Lines({"a#1>012"}));
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("c"));
+  EXPECT_EQ(Flush(), Lines({"-2>012", "c#3*>012"}));
+  Bit(1, 2);  // was on its way
+  EXPECT_FALSE(negotiator_->waiting());
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("b"));
+  EXPECT_EQ(Flush(), Lines({"-1>012", "b#4*>012"}));
+}
+
+TEST_F(NegotiatorTest, WhatIsWaitedForIsNotEvicted) {
+  config_.cache_capacity = 1;
+  Reset(3);
+  show_ids_ = true;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a#1*>012"}));
+  Bit(0, 1);
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("b"));
+  EXPECT_EQ(Flush(), Lines({"b>012"}));  // no room
+  Bit(1, 1);
+  Bit(2, 1);
+  EXPECT_EQ(Flush(), Lines({"a#1>012"}));
+}
+
+TEST_F(NegotiatorTest, ACapacityOf0CachesNothing) {
+  config_.cache_capacity = 0;
+  Reset(3);
+  show_ids_ = true;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a>012"}));
+}
+
+TEST_F(NegotiatorTest, TroubleOfACachedTensorIsTheSameAsOfAnother) {
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a>012"}));
+  Bit(0, 1);
+  Bit(1, 1);
+  Withdraw(1, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a!1>1", "a!3>0"}));
+  Bit(2, 1);
+  EXPECT_EQ(Flush(), Lines({"a!3>2"}));
+  Bit(0, 1);
+  negotiator_->Leave(2, 2);
+  EXPECT_EQ(Flush(), Lines({"a!9>0"}));
+  Bit(1, 1);
+  EXPECT_EQ(Flush(), Lines({"a!9>1"}));
+  EXPECT_FALSE(negotiator_->waiting());
+}
+
+TEST_F(NegotiatorTest, AStallOfABitNamesTheMissing) {
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("a"));
+  EXPECT_EQ(Flush(), Lines({"a>012"}));
+  Bit(0, 1);
+  Bit(2, 1);
+  now_ += seconds(61);
+  std::vector<std::string> warnings;
+  EXPECT_TRUE(negotiator_->Inspect(now_, &warnings).ok());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(
+      warnings[0].find("'a' has waited 61 s for rank 1 (host h) (its last call: allreduce 'a'"),
+      std::string::npos)
+      << warnings[0];
+  Bit(1, 1);
+  EXPECT_EQ(Flush(), Lines({"a>012"}));
+}
+
+TEST_F(NegotiatorTest, ALargeTensorGoesInPartsAndDelaysNoOther) {
+  config_.fusion_threshold_bytes = 64 * 4;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150));
+  EXPECT_EQ(Flush(), Lines({"large[0+64]>012"}));
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("small"));
+  EXPECT_EQ(Flush(), Lines({"large[64+64]>012", "small>012"}));
+  EXPECT_EQ(Flush(), Lines({"large[128+22]>012"}));
+  EXPECT_FALSE(negotiator_->has_output());
+}
+
+TEST_F(NegotiatorTest, AnEndFlushesAllParts) {
+  config_.fusion_threshold_bytes = 64 * 4;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150));
+  const auto all = negotiator_->FlushAll();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_FALSE(all[1].is_last_part());
+  EXPECT_TRUE(all[2].is_last_part());
 }
 
 }  // namespace

@@ -1,0 +1,123 @@
+#include "tf_ops/coordinator/queue.h"
+
+#include <gtest/gtest.h>
+
+namespace hvd {
+namespace {
+
+using What = Announcement::What;
+
+class QueueTest : public testing::Test {
+ protected:
+  static Signature Tensor(const std::string& name) {
+    Signature s;
+    s.name = name;
+    s.kind = Kind::kAllreduce;
+    s.dtype = DType::kFloat32;
+    s.shape = {1};
+    return s;
+  }
+
+  uint64_t Add(const std::string& name) {
+    auto request = std::make_shared<Request>();
+    request->signature = Tensor(name);
+    request->done = [this, name](const Status& status) {
+      done_.push_back(name + ":" + CodeName(status.code()));
+    };
+    uint64_t id = 0;
+    EXPECT_TRUE(queue_.Add(request, &id).ok());
+    return id;
+  }
+
+  // "#7" a bit, "+a" in full, "!a" a refusal, "-a" a withdrawal.
+  std::vector<std::string> Reports() {
+    std::vector<std::string> out;
+    for (const Report& report : queue_.TakeReports(3, cache_)) {
+      EXPECT_EQ(report.rank, 3);
+      for (const CachedReady& r : report.ready) out.push_back("#" + std::to_string(r.id));
+      if (report.what != Report::What::kAnnouncement) continue;
+      const char* const marks = "+!-";
+      out.push_back(marks[static_cast<int>(report.announcement.what)] +
+                    report.announcement.signature.name);
+    }
+    return out;
+  }
+
+  using Lines = std::vector<std::string>;
+  Cache cache_;
+  Lines done_;
+  RequestQueue queue_{1, [] {}};
+};
+
+TEST_F(QueueTest, ReportsInOrderAndByBitWhatIsCached) {
+  cache_.Insert(7, std::make_shared<const Signature>(Tensor("b")));
+  Add("a");
+  Add("b");
+  queue_.Refuse(Tensor("c"), "no");
+  EXPECT_EQ(Reports(), Lines({"+a", "#7", "!c"}));
+  EXPECT_EQ(Reports(), Lines({}));
+}
+
+TEST_F(QueueTest, AChangedSignatureGoesInFull) {
+  Signature other = Tensor("a");
+  other.shape = {2};
+  cache_.Insert(7, std::make_shared<const Signature>(other));
+  Add("a");
+  EXPECT_EQ(Reports(), Lines({"+a"}));
+}
+
+TEST_F(QueueTest, CancelledBeforeAnybodyHeardItEndsHereAndIsRefused) {
+  queue_.Cancel(Add("a"));
+  EXPECT_EQ(Reports(), Lines({"!a"}));
+  EXPECT_EQ(done_, Lines({"a:Cancelled"}));
+  Add("a");  // the name is free
+  EXPECT_EQ(Reports(), Lines({"+a"}));
+}
+
+TEST_F(QueueTest, CancelledAfterwardsIsWithdrawnOnce) {
+  const uint64_t id = Add("a");
+  EXPECT_EQ(Reports(), Lines({"+a"}));
+  queue_.Cancel(id);
+  queue_.Cancel(id);
+  EXPECT_EQ(Reports(), Lines({"-a"}));
+  EXPECT_TRUE(done_.empty());
+}
+
+TEST_F(QueueTest, WhatLeavesTheCacheIsReportedAgain) {
+  cache_.Insert(7, std::make_shared<const Signature>(Tensor("a")));
+  Add("a");
+  EXPECT_EQ(Reports(), Lines({"#7"}));
+  cache_.Erase(7);
+  queue_.ReportAgain(0, "a", 6);  // not how it was reported
+  EXPECT_EQ(Reports(), Lines({}));
+  queue_.ReportAgain(0, "a", 7);
+  EXPECT_EQ(Reports(), Lines({"+a"}));
+  queue_.ReportAgain(0, "a", 7);  // it was reported in full since
+  EXPECT_EQ(Reports(), Lines({}));
+}
+
+TEST_F(QueueTest, ACancellationOutlivesTheCacheEntry) {
+  cache_.Insert(7, std::make_shared<const Signature>(Tensor("a")));
+  const uint64_t id = Add("a");
+  EXPECT_EQ(Reports(), Lines({"#7"}));
+  queue_.Cancel(id);
+  EXPECT_EQ(Reports(), Lines({"-a"}));
+  // The coordinator dropped the bit, and so the withdrawal too.
+  cache_.Erase(7);
+  queue_.ReportAgain(0, "a", 7);
+  EXPECT_EQ(Reports(), Lines({"!a"}));
+  EXPECT_EQ(done_, Lines({"a:Cancelled"}));
+}
+
+TEST_F(QueueTest, WhatIsScheduledIsNotReportedAgain) {
+  cache_.Insert(7, std::make_shared<const Signature>(Tensor("a")));
+  Add("a");
+  EXPECT_EQ(Reports(), Lines({"#7"}));
+  EXPECT_NE(queue_.Schedule(0, "a"), nullptr);
+  cache_.Erase(7);
+  queue_.ReportAgain(0, "a", 7);
+  EXPECT_EQ(Reports(), Lines({}));
+}
+
+}  // namespace
+}  // namespace hvd

@@ -1,0 +1,452 @@
+#include "tests/cc/coordinator/simulation.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "tf_ops/base/log.h"
+#include "tf_ops/coordinator/control_loop.h"
+
+namespace hvd {
+namespace {
+
+using Time = Clock::time_point;
+using Name = std::pair<int, std::string>;  // process set, name
+
+// Thrown by a check; caught by RunHistory.
+struct Wrong {
+  std::string text;
+};
+
+void Check(bool ok, const std::string& text) {
+  if (!ok) throw Wrong{text};
+}
+
+// One rank's end of all its links.  Frames lie in the receiver's mailbox, one per sender.
+struct Mail {
+  std::map<int, std::deque<ControlEvent>> from;
+  bool bell = false;
+};
+
+class SimulatedFabric final : public Fabric, public ControlChannel {
+ public:
+  SimulatedFabric(int rank, std::vector<Mail>* mail) : rank_(rank), mail_(*mail) {}
+
+  Status Start(Deadline) override { return Status::Ok(); }
+  ControlChannel& control() override { return *this; }
+  std::unique_ptr<Transport> NewTransport(std::vector<int>) override { return nullptr; }
+  void Abort(const Status&) override {}
+
+  void Send(int peer, std::string frame) override {
+    mail_[peer].from[rank_].push_back({ControlEvent::Type::kFrame, rank_, std::move(frame), {}});
+  }
+  ControlEvent WaitAny(Deadline) override { return {}; }
+  void Wake() override { mail_[rank_].bell = true; }
+  void Finish(Deadline) override {}
+
+ private:
+  const int rank_;
+  std::vector<Mail>& mail_;
+};
+
+// Runs nothing, some time later, in order.
+class SimulatedRunner final : public StreamRunner {
+ public:
+  struct Work {
+    Response response;
+    std::vector<std::shared_ptr<Request>> requests;
+  };
+  void Post(Response response, std::vector<std::shared_ptr<Request>> requests) override {
+    posted.push_back({std::move(response), std::move(requests)});
+  }
+  int in_flight() const override { return static_cast<int>(posted.size()); }
+  void Abort(const Status& why) override { aborted = why; }
+
+  std::deque<Work> posted;
+  Status aborted;
+};
+
+// The k-th time that ranks bring a name is instance k of it.
+struct Instance {
+  int ran = 0;
+  int failed = 0;
+  bool refused = false;
+  bool disturbed = false;  // refused, cancelled or disagreed about by somebody
+  std::set<std::string> shapes;
+};
+
+struct Rank {
+  World world;
+  std::unique_ptr<SimulatedFabric> fabric;
+  std::unique_ptr<RequestQueue> queue;
+  SimulatedRunner runner;
+  std::unique_ptr<ControlLoop> loop;
+  int step = 0;
+  std::vector<Signature> to_do;  // of this step, in this rank's order
+  std::map<Name, int> times;     // how often it came to a name
+  std::map<uint64_t, Name> pending;
+  std::set<uint64_t> to_give_up;  // of pending
+  uint64_t last_run = 0;
+  bool stopped = false;  // Stop() was called
+  bool over = false;     // its loop has ended
+  bool dead = false;
+};
+
+class History {
+ public:
+  explicit History(const HistoryOptions& o) : o_(o), random_(o.seed * 7919u + 17u) {
+    config_.cache_capacity = o.cache_capacity;
+    config_.fusion_threshold_bytes = o.threshold_bytes;
+    // Mail is late by any time here, which must not look like silence.
+    config_.heartbeat_timeout_s = config_.mismatch_time_s = 1e8;
+    config_.stall_check_disable = true;
+    World world;
+    world.size = o.ranks;
+    for (int r = 0; r < o.ranks; ++r) {
+      world.hosts.push_back(StrCat("h", r < o.hosts ? r : Pick(0, o.hosts - 1)));
+    }
+    world.process_sets.emplace_back(o.ranks);
+    std::iota(world.process_sets[0].begin(), world.process_sets[0].end(), 0);
+    for (int s = 0; s < o.sets; ++s) {
+      std::vector<int> some;
+      for (int r = 0; r < o.ranks; ++r) {
+        if (Pick(0, 1)) some.push_back(r);
+      }
+      if (!some.empty()) world.process_sets.push_back(some);
+    }
+    topology_ = std::make_unique<Topology>(world.hosts);
+    for (size_t set = 0; set < world.process_sets.size(); ++set) {
+      for (int t = 0; t < o.tensors; ++t) {
+        if (Pick(0, 99) >= o.abandon_percent || world.process_sets[set].size() < 2) continue;
+        // All but one of the ranks may bring it.
+        std::set<int>& some = abandoned_[{static_cast<int>(set), StrCat("t", t)}];
+        for (size_t m = 1; m < world.process_sets[set].size(); ++m) {
+          if (Pick(0, 1)) some.insert(world.process_sets[set][m]);
+        }
+      }
+    }
+    // Which tensors change their shape in which step, for all alike.
+    for (int s = 0; s <= o.steps; ++s) {
+      for (int t = 0; t < o.tensors; ++t) {
+        const bool changes = s > 0 && Pick(0, 99) < o.change_percent;
+        version_[{s, t}] = s == 0 ? 0 : version_[{s - 1, t}] + changes;
+      }
+    }
+    mail_.resize(o.ranks);
+    ranks_ = std::vector<Rank>(o.ranks);
+    for (int r = 0; r < o.ranks; ++r) {
+      Rank& rank = ranks_[r];
+      rank.world = world;
+      rank.world.rank = r;
+      rank.fabric = std::make_unique<SimulatedFabric>(r, &mail_);
+      rank.queue = std::make_unique<RequestQueue>(1, [this, r] { mail_[r].bell = true; });
+      rank.loop = std::make_unique<ControlLoop>(rank.world, config_, rank.fabric.get(),
+                                                rank.queue.get(), &rank.runner);
+      rank.loop->Begin(now_);
+    }
+    deaths_left_ = o.deaths;
+  }
+
+  void Run() {
+    for (int turns = 0;; ++turns) {
+      Check(turns < 1000000, "the history does not end");
+      std::vector<int> able;
+      for (int r = 0; r < o_.ranks; ++r) {
+        if (CanAct(r)) able.push_back(r);
+      }
+      if (!able.empty() && Pick(0, 199) != 0) {
+        Act(able[Pick(0, static_cast<int>(able.size()) - 1)]);
+      } else if (!Wait() && able.empty()) {
+        break;
+      }
+    }
+    CheckEnd();
+  }
+
+ private:
+  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  bool HasMail(int r) const {
+    for (const auto& item : mail_[r].from) {
+      if (!item.second.empty()) return true;
+    }
+    return mail_[r].bell;
+  }
+
+  bool CanProceed(const Rank& rank) const {
+    if (rank.stopped) return false;
+    if (Finished(rank)) return MayStop();
+    return !rank.to_do.empty() || rank.pending.empty() || !rank.to_give_up.empty();
+  }
+
+  bool Finished(const Rank& rank) const {
+    return rank.step == o_.steps && rank.to_do.empty() && rank.pending.empty();
+  }
+
+  // Who leaves early ends what needs it, so only histories with leavers do that.
+  bool MayStop() const {
+    return o_.leavers || somebody_died_ ||
+           std::all_of(ranks_.begin(), ranks_.end(),
+                       [this](const Rank& rank) { return rank.stopped || Finished(rank); });
+  }
+
+  bool CanAct(int r) const {
+    const Rank& rank = ranks_[r];
+    if (rank.dead) return false;
+    if (!rank.runner.posted.empty()) return true;
+    return CanProceed(rank) || (!rank.over && HasMail(r));
+  }
+
+  void Act(int r) {
+    Rank& rank = ranks_[r];
+    const int choice = Pick(0, 5);
+    if (choice <= 2) {
+      if (!rank.over && HasMail(r)) Deliver(r);
+    } else if (choice == 3) {
+      if (!rank.runner.posted.empty()) RunOne(r);
+    } else if (!rank.stopped) {
+      Proceed(r);
+    }
+  }
+
+  // Time passes until somebody's timer; false: nobody has one but for heartbeats.
+  bool Wait() {
+    constexpr std::chrono::seconds kLongest{10};
+    Deadline next;
+    for (Rank& rank : ranks_) {
+      if (!rank.dead && !rank.over) next = Earlier(next, rank.loop->NextTimer());
+    }
+    if (next.never() || next.at() > now_ + kLongest) return false;
+    now_ = std::max(now_, next.at()) + std::chrono::milliseconds(1);
+    for (int r = 0; r < o_.ranks; ++r) {
+      if (!ranks_[r].dead && !ranks_[r].over) Turn(r, {});
+    }
+    return true;
+  }
+
+  void Turn(int r, const std::vector<ControlEvent>& events) {
+    Rank& rank = ranks_[r];
+    now_ += std::chrono::microseconds(1);
+    if (rank.loop->Turn(events, now_)) return;
+    rank.over = true;
+    Close(r, "it ended");
+  }
+
+  // The neighbors find the connection closed, after what was sent on it.
+  void Close(int r, const std::string& how) {
+    for (int peer : topology_->neighbors(r)) {
+      mail_[peer].from[r].push_back({ControlEvent::Type::kClosed, r, {}, how});
+    }
+  }
+
+  void Deliver(int r) {
+    std::vector<ControlEvent> events;
+    if (std::exchange(mail_[r].bell, false)) {
+      events.push_back({ControlEvent::Type::kWake, r, {}, {}});
+    }
+    for (auto& [peer, queue] : mail_[r].from) {
+      for (int n = Pick(0, 3); n > 0 && !queue.empty(); --n) {
+        events.push_back(std::move(queue.front()));
+        queue.pop_front();
+      }
+    }
+    Turn(r, events);
+  }
+
+  void RunOne(int r) {
+    Rank& rank = ranks_[r];
+    SimulatedRunner::Work work = std::move(rank.runner.posted.front());
+    rank.runner.posted.pop_front();
+    const Response& response = work.response;
+    Status status = response.status;
+    if (!rank.runner.aborted.ok()) status = rank.runner.aborted;
+    if (status.ok()) {
+      Check(response.sequence > rank.last_run, StrCat("rank ", r, " runs out of order"));
+      rank.last_run = response.sequence;
+      std::string what =
+          StrCat(response.process_set, " ", response.part_begin, "+", response.part_count, ":");
+      for (size_t i = 0; i < response.tensors.size(); ++i) {
+        const Signature& s = *response.tensors[i].signature;
+        what += StrCat(" ", s.name, ShapeText(s.shape), Join(response.rows[i], 99));
+      }
+      const auto [it, fresh] = stream_.emplace(response.sequence, what);
+      Check(it->second == what, StrCat("position ", response.sequence, " is '", what, "' on rank ",
+                                       r, " and '", it->second, "' elsewhere"));
+    }
+    if (response.is_last_part()) {
+      for (const auto& request : work.requests) rank.queue->Finish(request, status);
+    }
+    rank.loop->OnProgress();
+  }
+
+  void Proceed(int r) {
+    Rank& rank = ranks_[r];
+    if (deaths_left_ > 0 && Pick(0, 40 * o_.ranks) == 0) return Die(r);
+    if (o_.leavers && Pick(0, 60) == 0) return Stop(r);
+    if (!rank.to_do.empty()) {
+      const Signature s = rank.to_do.back();
+      rank.to_do.pop_back();
+      Bring(r, s);
+    } else if (!rank.to_give_up.empty()) {
+      const uint64_t id = *rank.to_give_up.begin();
+      rank.to_give_up.erase(id);
+      Cancel(r, id);
+    } else if (!rank.pending.empty()) {
+      if (Pick(0, 99) >= o_.trouble_percent) return;
+      const int which = Pick(0, static_cast<int>(rank.pending.size()) - 1);
+      Cancel(r, std::next(rank.pending.begin(), which)->first);
+    } else if (rank.step == o_.steps) {
+      if (MayStop()) Stop(r);
+    } else {
+      BeginStep(r);
+    }
+  }
+
+  void Bring(int r, Signature s) {
+    Rank& rank = ranks_[r];
+    const Name name{s.process_set, s.name};
+    const int k = rank.times[name]++;
+    Instance& instance = instances_[{name, k}];
+    if (Pick(0, 99) < o_.trouble_percent) {
+      instance.refused = instance.disturbed = true;
+      rank.queue->Refuse(s, "no");
+      return;
+    }
+    if (Pick(0, 99) < o_.disagree_percent) {
+      s.shape.push_back(1 + r);
+      instance.disturbed = true;
+    }
+    auto request = std::make_shared<Request>();
+    request->signature = s;
+    Request* const raw = request.get();
+    request->done = [this, r, raw, name, k](const Status& status) {
+      Check(ranks_[r].pending.erase(raw->id) == 1, "a request is done twice");
+      ranks_[r].to_give_up.erase(raw->id);
+      Instance& i = instances_[{name, k}];
+      ++(status.ok() ? i.ran : i.failed);
+    };
+    uint64_t id = 0;
+    const Status status = rank.queue->Add(request, &id);
+    if (status.ok()) {
+      rank.pending[id] = name;
+      if (rank.step == o_.steps && abandoned_.count(name) > 0) rank.to_give_up.insert(id);
+    } else {
+      Check(status.code() != Code::kInvalidArgument, status.message());
+      instance.disturbed = true;
+      ++instance.failed;
+    }
+  }
+
+  void Cancel(int r, uint64_t id) {
+    Rank& rank = ranks_[r];
+    const Name name = rank.pending[id];
+    instances_[{name, rank.times[name] - 1}].disturbed = true;
+    rank.queue->Cancel(id);
+  }
+
+  void BeginStep(int r) {
+    Rank& rank = ranks_[r];
+    const int step = rank.step++;
+    for (size_t set = 0; set < rank.world.process_sets.size(); ++set) {
+      const std::vector<int>& members = rank.world.process_sets[set];
+      if (!std::binary_search(members.begin(), members.end(), r)) continue;
+      for (int t = 0; t < o_.tensors; ++t) {
+        Signature s;
+        s.name = StrCat("t", t);
+        s.process_set = static_cast<int>(set);
+        s.kind = t % 3 == 1 ? Kind::kAllgather : Kind::kAllreduce;
+        s.dtype = DType::kFloat32;
+        s.shape = {t * 40 + version_[{step, t}]};
+        const auto abandoned = abandoned_.find({s.process_set, s.name});
+        if (rank.step == o_.steps && abandoned != abandoned_.end() &&
+            abandoned->second.count(r) == 0) {
+          continue;
+        }
+        if (s.kind == Kind::kAllgather) s.shape = {Pick(0, 5), t + 10 * version_[{step, t}]};
+        rank.to_do.push_back(s);
+      }
+    }
+    std::shuffle(rank.to_do.begin(), rank.to_do.end(), random_);
+  }
+
+  void Stop(int r) {
+    ranks_[r].stopped = true;
+    ranks_[r].to_do.clear();
+    ranks_[r].loop->Stop(0);
+  }
+
+  void Die(int r) {
+    --deaths_left_;
+    somebody_died_ = true;
+    Rank& rank = ranks_[r];
+    rank.dead = true;
+    Close(r, "it died");
+  }
+
+  void CheckEnd() {
+    for (int r = 0; r < o_.ranks; ++r) {
+      const Rank& rank = ranks_[r];
+      if (rank.dead) continue;
+      Check(rank.pending.empty(),
+            StrCat("rank ", r, " waits for ever for '",
+                   rank.pending.empty() ? "" : rank.pending.begin()->second.second, "'"));
+      Check(rank.stopped && rank.over, StrCat("rank ", r, " does not end"));
+      const Status failure = rank.loop->failure();
+      Check(somebody_died_ || failure.ok() || failure.code() == Code::kShutdown,
+            StrCat("rank ", r, ": ", failure));
+      // At most once in full per name and shape, when there is room and nothing goes wrong.
+      if (!Calm()) continue;
+      const uint64_t in_full = rank.loop->counters().reports_in_full;
+      const uint64_t names = rank.world.process_sets.size() * o_.tensors;
+      Check(in_full <= names, StrCat("rank ", r, " announced ", in_full, " in full of ", names));
+    }
+    for (const auto& [key, instance] : instances_) {
+      const auto& [name, k] = key;
+      const std::string about = StrCat("'", name.second, "' of set ", name.first, ", instance ", k);
+      const int members = static_cast<int>(ranks_[0].world.process_sets[name.first].size());
+      if (somebody_died_) continue;
+      Check(instance.ran == 0 || instance.ran == members,
+            StrCat(about, " ran on ", instance.ran, " of ", members));
+      Check(!instance.refused || instance.ran == 0, StrCat(about, " was refused and ran"));
+      Check(instance.disturbed || o_.leavers || instance.failed == 0,
+            StrCat(about, " failed though nothing disturbed it"));
+    }
+  }
+
+  bool Calm() const {
+    return o_.cache_capacity >= 1024 && o_.trouble_percent == 0 && o_.change_percent == 0 &&
+           o_.disagree_percent == 0 && o_.abandon_percent == 0 && !o_.leavers && o_.deaths == 0;
+  }
+
+  const HistoryOptions o_;
+  std::mt19937 random_;
+  Config config_;
+  std::unique_ptr<Topology> topology_;
+  std::vector<Mail> mail_;
+  std::vector<Rank> ranks_;
+  std::map<std::pair<int, int>, int> version_;  // by step and tensor
+  std::map<Name, std::set<int>> abandoned_;     // in the last step: who brings it
+  std::map<std::pair<Name, int>, Instance> instances_;
+  std::map<uint64_t, std::string> stream_;
+  Time now_{std::chrono::hours(1)};
+  int deaths_left_ = 0;
+  bool somebody_died_ = false;
+};
+
+}  // namespace
+
+std::string RunHistory(const HistoryOptions& options) {
+  try {
+    History(options).Run();
+  } catch (const Wrong& wrong) {
+    return wrong.text;
+  }
+  return "";
+}
+
+}  // namespace hvd

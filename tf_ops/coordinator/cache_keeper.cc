@@ -1,0 +1,37 @@
+#include "tf_ops/coordinator/cache_keeper.h"
+
+#include <limits>
+
+namespace hvd {
+
+CacheKeeper::Place CacheKeeper::Use(const std::shared_ptr<const Signature>& signature,
+                                    const IsBusy& is_busy, std::vector<Evicted>* evicted) {
+  if (const CacheId id = cache_.IdFor(*signature); id != 0) {
+    used_.splice(used_.begin(), used_, places_[id]);
+    return {id, false};
+  }
+  // Ids are not used twice; who has used them up goes on without.
+  if (capacity_ == 0 || last_id_ == std::numeric_limits<CacheId>::max()) return {};
+  if (const CacheId old = cache_.IdOf(signature->process_set, signature->name); old != 0) {
+    Evict(old, evicted);
+  } else if (static_cast<int64_t>(cache_.size()) >= capacity_) {
+    auto it = used_.rbegin();
+    while (it != used_.rend() && is_busy(*it, *cache_.Find(*it))) ++it;
+    if (it == used_.rend()) return {};
+    Evict(*it, evicted);
+  }
+  const CacheId id = ++last_id_;
+  cache_.Insert(id, signature);
+  used_.push_front(id);
+  places_[id] = used_.begin();
+  return {id, true};
+}
+
+void CacheKeeper::Evict(CacheId id, std::vector<Evicted>* evicted) {
+  evicted->push_back({id, cache_.Find(id)->process_set});
+  used_.erase(places_[id]);
+  places_.erase(id);
+  cache_.Erase(id);
+}
+
+}  // namespace hvd

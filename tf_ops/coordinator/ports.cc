@@ -1,0 +1,59 @@
+#include "tf_ops/coordinator/ports.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace hvd {
+
+Ports::Ports(const World& world, const Topology& topology) {
+  peers_.push_back(world.rank);
+  for (int child : topology.children(world.rank)) peers_.push_back(child);
+  const std::vector<int> self = {world.rank};
+  for (const std::vector<int>& set : world.process_sets) {
+    auto& by_port = members_.emplace_back(peers_.size());
+    int used = 0;
+    for (int port = 0; port < size(); ++port) {
+      const std::vector<int>& behind = port == 0 ? self : topology.subtree(peers_[port]);
+      std::set_intersection(set.begin(), set.end(), behind.begin(), behind.end(),
+                            std::back_inserter(by_port[port]));
+      if (!by_port[port].empty()) ++used;
+    }
+    used_.push_back(used);
+  }
+}
+
+int Ports::PortOf(int peer) const {
+  return static_cast<int>(std::find(peers_.begin(), peers_.end(), peer) - peers_.begin());
+}
+
+void Gathering::Come(int port, std::vector<int64_t> sizes) {
+  came_[port] = true;
+  sizes_[port] = std::move(sizes);
+  --missing_;
+}
+
+void Gathering::ForRanks(const std::function<void(int, std::vector<int64_t>)>& visit) const {
+  for (int port = 0; port < ports_->size(); ++port) {
+    if (!came_[port]) continue;
+    const std::vector<int>& members = ports_->Members(set_, port);
+    const std::vector<int64_t>& sizes = sizes_[port];
+    const size_t each = members.empty() ? 0 : sizes.size() / members.size();
+    for (size_t m = 0; m < members.size(); ++m) {
+      visit(members[m], {sizes.begin() + m * each, sizes.begin() + (m + 1) * each});
+    }
+  }
+}
+
+std::vector<int64_t> Gathering::AllSizes() const {
+  std::vector<std::pair<int, std::vector<int64_t>>> by_rank;
+  ForRanks([&](int rank, std::vector<int64_t> sizes) {
+    if (!sizes.empty()) by_rank.emplace_back(rank, std::move(sizes));
+  });
+  std::sort(by_rank.begin(), by_rank.end());
+  std::vector<int64_t> all;
+  for (const auto& item : by_rank) all.insert(all.end(), item.second.begin(), item.second.end());
+  return all;
+}
+
+}  // namespace hvd
