@@ -37,7 +37,7 @@ static_assert(static_cast<int>(hvd::ReduceOp::kProduct) == HVD_PRODUCT);
 struct Process {
   std::mutex mutex;
   hvd::FdTable fds;
-  hvd::Fd listener;                  // opened by hvd_listen, for the next hvd_start
+  hvd::Listeners listeners;          // opened by hvd_listen, for the next hvd_start
   std::shared_ptr<Runtime> runtime;  // guarded by mutex
   bool ready = false;                // hvd_wait_ready has succeeded; guarded by mutex
   std::atomic<pid_t> pid{0};         // that called hvd_start and not yet hvd_shutdown, or 0
@@ -132,7 +132,7 @@ void InstallHandlersOnce() {
         },
         [] {
           process().fds.CloseAllInChild();
-          process().listener.Release();
+          process().listeners.Release();
           process().fds.UnlockAfterFork();
           process().mutex.unlock();
         });
@@ -193,8 +193,9 @@ Status Start(const hvd_world& w) {
 
   hvd::World world = WorldFrom(w);
   std::unique_ptr<hvd::Fabric> fabric;
-  HVD_RETURN_IF_ERROR(hvd::NewFabric(config.transport, world, std::move(process().listener),
-                                     &process().fds, &fabric));
+  const hvd::FabricOptions options = {config.transport, static_cast<size_t>(config.staging_bytes)};
+  HVD_RETURN_IF_ERROR(
+      hvd::NewFabric(options, world, std::move(process().listeners), &process().fds, &fabric));
   auto runtime = std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
   runtime->Start();
   process().runtime = std::move(runtime);
@@ -264,7 +265,8 @@ int hvd_listen(int loopback_only, char* endpoints, size_t size) {
   InstallHandlersOnce();
   std::lock_guard<std::mutex> lock(process().mutex);
   std::vector<std::string> list;
-  Status status = hvd::OpenListener(loopback_only != 0, &process().fds, &process().listener, &list);
+  Status status =
+      hvd::OpenListener(loopback_only != 0, &process().fds, &process().listeners, &list);
   std::string text;
   for (const std::string& item : list) text += (text.empty() ? "" : ",") + item;
   if (status.ok() && text.size() >= size) {

@@ -248,7 +248,7 @@ TEST_P(Conformance, ARankThatEndsIsClosedOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, Conformance,
-                         testing::Combine(testing::Values("local", "tcp"),
+                         testing::Combine(testing::Values("local", "shm", "tcp"),
                                           testing::Values(1, 2, 3, 4, 7)),
                          [](const auto& info) {
                            return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));

@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-std::vector<World> WorldsOf(int size, FdTable* table, std::vector<Fd>* listeners) {
+std::vector<World> WorldsOf(int size, FdTable* table, std::vector<Listeners>* listeners) {
   std::vector<World> worlds(size);
   listeners->clear();
   listeners->resize(size);
@@ -33,23 +33,30 @@ std::vector<World> WorldsOf(int size, FdTable* table, std::vector<Fd>* listeners
   return worlds;
 }
 
-Fabrics MakeFabrics(const std::string& transport, int size, FdTable* table) {
-  std::vector<Fd> listeners;
+Fabrics MakeFabrics(const std::string& transport, const std::vector<std::string>& hosts,
+                    FdTable* table, size_t staging_bytes) {
+  const int size = static_cast<int>(hosts.size());
+  std::vector<Listeners> listeners;
   Fabrics fabrics;
   fabrics.worlds = WorldsOf(size, table, &listeners);
+  for (World& world : fabrics.worlds) world.hosts = hosts;
   const auto hub = NewLocalHub(fabrics.worlds[0].hosts);
   for (int r = 0; r < size; ++r) {
     std::unique_ptr<Fabric> fabric;
     if (transport == "local") {
       fabric = NewLocalFabric(hub, r);
     } else {
-      const Status status =
-          NewFabric(transport, fabrics.worlds[r], std::move(listeners[r]), table, &fabric);
+      const Status status = NewFabric({transport, staging_bytes}, fabrics.worlds[r],
+                                      std::move(listeners[r]), table, &fabric);
       EXPECT_TRUE(status.ok()) << status;
     }
     fabrics.ranks.push_back(std::move(fabric));
   }
   return fabrics;
+}
+
+Fabrics MakeFabrics(const std::string& transport, int size, FdTable* table) {
+  return MakeFabrics(transport, std::vector<std::string>(size, "here"), table);
 }
 
 }  // namespace hvd

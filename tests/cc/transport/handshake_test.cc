@@ -1,6 +1,6 @@
 // Who gets in at a rank's listening socket, and who does not.
 
-#include "tf_ops/transport/tcp/handshake.h"
+#include "tf_ops/transport/net/handshake.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,10 @@
 #include <thread>
 
 #include "tests/cc/transport/fabrics.h"
-#include "tf_ops/transport/tcp/acceptor.h"
-#include "tf_ops/transport/tcp/caller.h"
-#include "tf_ops/transport/tcp/socket.h"
+#include "tf_ops/transport/net/acceptor.h"
+#include "tf_ops/transport/net/caller.h"
+#include "tf_ops/transport/net/endpoint.h"
+#include "tf_ops/transport/net/socket.h"
 
 namespace hvd {
 namespace {
@@ -25,7 +26,7 @@ class HandshakeTest : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(StartCrypto().ok());
-    std::vector<Fd> listeners;
+    std::vector<Listeners> listeners;
     worlds_ = WorldsOf(3, &table_, &listeners);
     acceptor_.emplace(worlds_[0], std::move(listeners[0]), &table_,
                       [this](Channel channel, int peer, Fd fd) {
@@ -89,7 +90,8 @@ class HandshakeTest : public testing::Test {
 TEST_F(HandshakeTest, ARankGetsInAndCanSpeak) {
   While([&] {
     Fd fd;
-    const Status status = CallPeer(worlds_[2], 0, Channel::kData, &table_, bell_.fd(), Soon(), &fd);
+    const Status status = CallPeer(worlds_[2], 0, Callable(worlds_[2].endpoints[0], false),
+                                   Channel::kData, &table_, bell_.fd(), Soon(), &fd);
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_TRUE(WriteAll(fd.get(), {"hello", 5}, -1, Soon()).ok());
     std::this_thread::sleep_for(milliseconds(50));
@@ -110,8 +112,9 @@ TEST_F(HandshakeTest, AnotherSecretGenerationOrNonceIsTurnedAway) {
   for (const World& stranger : strangers) {
     While([&] {
       Fd fd;
-      const Status status = CallPeer(stranger, 0, Channel::kControl, &table_, bell_.fd(),
-                                     Deadline::After(milliseconds(300)), &fd);
+      const Status status =
+          CallPeer(stranger, 0, Callable(stranger.endpoints[0], false), Channel::kControl, &table_,
+                   bell_.fd(), Deadline::After(milliseconds(300)), &fd);
       EXPECT_FALSE(status.ok());
       EXPECT_NE(status.message().find("rank 0 (host here)"), std::string::npos) << status;
     });
@@ -179,8 +182,8 @@ TEST_F(HandshakeTest, NoiseDoesNothingAndRanksStillGetIn) {
       (void)WriteAll(fd.get(), {noise.data(), noise.size()}, -1, Soon());
     }
     Fd fd;
-    const Status status =
-        CallPeer(worlds_[1], 0, Channel::kControl, &table_, bell_.fd(), Soon(), &fd);
+    const Status status = CallPeer(worlds_[1], 0, Callable(worlds_[1].endpoints[0], false),
+                                   Channel::kControl, &table_, bell_.fd(), Soon(), &fd);
     EXPECT_TRUE(status.ok()) << status;
     std::this_thread::sleep_for(milliseconds(50));
   });
@@ -189,7 +192,7 @@ TEST_F(HandshakeTest, NoiseDoesNothingAndRanksStillGetIn) {
 
 TEST_F(HandshakeTest, ACallerDoesNotBelieveAStrangerThatListens) {
   // A listener that does not know the secret, at the address of rank 0.
-  std::vector<Fd> listeners;
+  std::vector<Listeners> listeners;
   std::vector<World> strangers = WorldsOf(1, &table_, &listeners);
   strangers[0].secret = "another";
   strangers[0].size = 3;
@@ -200,8 +203,8 @@ TEST_F(HandshakeTest, ACallerDoesNotBelieveAStrangerThatListens) {
   std::atomic<bool> over{false};
   std::thread other([&] {
     Fd fd;
-    EXPECT_FALSE(CallPeer(caller, 0, Channel::kControl, &table_, bell_.fd(),
-                          Deadline::After(milliseconds(300)), &fd)
+    EXPECT_FALSE(CallPeer(caller, 0, Callable(caller.endpoints[0], false), Channel::kControl,
+                          &table_, bell_.fd(), Deadline::After(milliseconds(300)), &fd)
                      .ok());
     over = true;
   });
@@ -218,7 +221,9 @@ TEST_F(HandshakeTest, ABellEndsTheCall) {
     bell_.Ring();
   });
   Fd fd;  // nobody steps the acceptor, so there is no challenge
-  EXPECT_EQ(CallPeer(worlds_[1], 0, Channel::kControl, &table_, bell_.fd(), {}, &fd).code(),
+  EXPECT_EQ(CallPeer(worlds_[1], 0, Callable(worlds_[1].endpoints[0], false), Channel::kControl,
+                     &table_, bell_.fd(), {}, &fd)
+                .code(),
             Code::kCancelled);
   other.join();
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tf_ops/collectives/algorithms/segment_view.h"
+#include "tf_ops/transport/segment_view.h"
 
 namespace hvd {
 namespace {

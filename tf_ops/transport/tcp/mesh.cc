@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "tf_ops/base/strings.h"
-#include "tf_ops/transport/tcp/caller.h"
+#include "tf_ops/transport/net/caller.h"
+#include "tf_ops/transport/net/endpoint.h"
 
 namespace hvd {
 
@@ -15,21 +16,22 @@ Status TcpMesh::Get(int peer, Deadline deadline, DataLink** link) {
   if (world_.rank > peer) return CallFor(peer, deadline);
 
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto ready = [&] { return arrived_[peer].valid() || !aborted_.ok(); };
+  const auto ready = [&] { return arrived_[peer].valid() || !stop_->reason().ok(); };
   if (deadline.never()) {
     changed_.wait(lock, ready);
   } else if (!changed_.wait_until(lock, deadline.at(), ready)) {
     return Status::DeadlineExceeded(StrCat(world_.RankText(peer), " did not connect in time"));
   }
-  if (!aborted_.ok()) return aborted_;
+  HVD_RETURN_IF_ERROR(stop_->reason());
   links_[peer].fd = std::move(arrived_[peer]);
   return Status::Ok();
 }
 
 Status TcpMesh::CallFor(int peer, Deadline deadline) {
   const Status status =
-      CallPeer(world_, peer, Channel::kData, table_, stop_.fd(), deadline, &links_[peer].fd);
-  return status.code() == Code::kCancelled ? abort_reason() : status;
+      CallPeer(world_, peer, Callable(world_.endpoints[peer], /*same_host=*/false), Channel::kData,
+               table_, stop_->fd(), deadline, &links_[peer].fd);
+  return status.code() == Code::kCancelled ? stop_->reason() : status;
 }
 
 void TcpMesh::Adopt(int peer, Fd fd) {
@@ -39,11 +41,8 @@ void TcpMesh::Adopt(int peer, Fd fd) {
   changed_.notify_all();
 }
 
-void TcpMesh::Abort(const Status& why) {
+void TcpMesh::Wake() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!aborted_.ok()) return;
-  aborted_ = why;
-  stop_.Ring();
   changed_.notify_all();
 }
 
@@ -51,11 +50,6 @@ void TcpMesh::HangUp() {
   for (const DataLink& link : links_) {
     if (link.fd.valid()) shutdown(link.fd.get(), SHUT_RDWR);
   }
-}
-
-Status TcpMesh::abort_reason() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return aborted_;
 }
 
 }  // namespace hvd

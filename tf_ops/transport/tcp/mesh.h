@@ -3,7 +3,7 @@
 // Of two ranks the higher one calls and the lower one is called, so both know who has
 // to wait for whom.
 //
-// Threads: Get() the data thread; Adopt() the control thread; Abort() any.
+// Threads: Get() the data thread; Adopt() the control thread; Wake() any.
 
 #ifndef TF_OPS_TRANSPORT_TCP_MESH_H_
 #define TF_OPS_TRANSPORT_TCP_MESH_H_
@@ -15,6 +15,7 @@
 #include "tf_ops/base/deadline.h"
 #include "tf_ops/base/fd.h"
 #include "tf_ops/base/status.h"
+#include "tf_ops/transport/net/stop.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -29,8 +30,9 @@ struct DataLink {
 
 class TcpMesh {
  public:
-  TcpMesh(const World& world, FdTable* table)
-      : world_(world), table_(table), stop_(table), links_(world.size), arrived_(world.size) {}
+  // All arguments outlive this object.
+  TcpMesh(const World& world, FdTable* table, const Stop* stop)
+      : world_(world), table_(table), stop_(stop), links_(world.size), arrived_(world.size) {}
 
   // The connection to `peer`; it stays valid as long as this object.
   Status Get(int peer, Deadline deadline, DataLink** link);
@@ -38,18 +40,14 @@ class TcpMesh {
   // `peer` has called.  A second call of the same peer is dropped.
   void Adopt(int peer, Fd fd);
 
-  void Abort(const Status& why);
+  // Ends the wait in Get(), after `stop` was set.
+  void Wake();
 
   // Ends all connections in use, so that a peer that waits for this rank finds out even
   // when nobody tells it.  Data thread, after a failure.
   void HangUp();
 
-  // False: this process has no descriptor left, and nothing works.
-  bool valid() const { return stop_.valid(); }
-  // Readable once aborted.
-  int stop_fd() const { return stop_.fd(); }
-  Status abort_reason() const;
-
+  const Stop& stop() const { return *stop_; }
   const World& world() const { return world_; }
 
  private:
@@ -57,13 +55,12 @@ class TcpMesh {
 
   const World& world_;
   FdTable* const table_;
-  Doorbell stop_;
+  const Stop* const stop_;
   std::vector<DataLink> links_;  // the data thread's
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Fd> arrived_;  // called us, not yet used; guarded by mutex_
-  Status aborted_;           // guarded by mutex_
 };
 
 }  // namespace hvd

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tf_ops/base/strings.h"
-#include "tf_ops/transport/tcp/socket.h"
+#include "tf_ops/transport/net/socket.h"
 
 namespace hvd {
 namespace {
@@ -122,7 +122,7 @@ TcpTransport::TcpTransport(TcpMesh* mesh, std::vector<int> members)
 }
 
 Status TcpTransport::SendRecv(const SendRecvArgs& args) {
-  if (failed_.ok()) failed_ = mesh_->abort_reason();
+  if (failed_.ok()) failed_ = mesh_->stop().reason();
   if (failed_.ok()) {
     failed_ = Transfer(args);
     if (!failed_.ok()) mesh_->HangUp();
@@ -153,7 +153,7 @@ Status TcpTransport::Transfer(const SendRecvArgs& args) {
     if (!sender.active() && !receiver.active()) return Status::Ok();
 
     pollfd fds[3] = {
-        {sender.fd(), POLLOUT, 0}, {receiver.fd(), POLLIN, 0}, {mesh_->stop_fd(), POLLIN, 0}};
+        {sender.fd(), POLLOUT, 0}, {receiver.fd(), POLLIN, 0}, {mesh_->stop().fd(), POLLIN, 0}};
     const int n = poll(fds, 3, args.deadline.poll_ms());  // a negative fd is passed over
     if (n < 0 && errno != EINTR) return Status::Internal(StrCat("poll: ", ErrnoText(errno)));
     if (n == 0 && args.deadline.passed()) {
@@ -161,7 +161,7 @@ Status TcpTransport::Transfer(const SendRecvArgs& args) {
           StrCat("no answer in time from ",
                  mesh_->world().RankText(members_[receiver.active() ? args.from : args.to])));
     }
-    if (n > 0 && fds[2].revents != 0) return mesh_->abort_reason();
+    if (n > 0 && fds[2].revents != 0) return mesh_->stop().reason();
   }
 }
 

@@ -1,4 +1,4 @@
-// Acceptor: turns strangers at the listening socket into authenticated peers.
+// Acceptor: turns strangers at the listening sockets into authenticated peers.
 //
 // It never waits: each pending handshake is a small state machine with its own
 // deadline, and there are at most kMostPending of them; more strangers wait in the
@@ -6,8 +6,8 @@
 //
 // Threads: the control thread only.
 
-#ifndef TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_
-#define TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_
+#ifndef TF_OPS_TRANSPORT_NET_ACCEPTOR_H_
+#define TF_OPS_TRANSPORT_NET_ACCEPTOR_H_
 
 #include <functional>
 #include <map>
@@ -15,7 +15,8 @@
 
 #include "tf_ops/base/deadline.h"
 #include "tf_ops/base/fd.h"
-#include "tf_ops/transport/tcp/handshake.h"
+#include "tf_ops/transport/listeners.h"
+#include "tf_ops/transport/net/handshake.h"
 
 namespace hvd {
 
@@ -29,13 +30,16 @@ class Acceptor {
   using OnPeer = std::function<void(Channel channel, int peer, Fd fd)>;
 
   // `world` and `table` outlive this object.
-  Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_peer);
+  Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer);
 
   // False: this process has no descriptor left, and nothing works.
   bool valid() const { return epoll_.valid(); }
 
   // Readable when Step() has something to do.
   int fd() const { return epoll_.get(); }
+
+  // Why peers could not be let in lately; empty when they could.
+  const std::string& trouble() const { return trouble_; }
 
   // When Step() must run even if fd() stays silent.
   Deadline deadline() const;
@@ -51,16 +55,17 @@ class Acceptor {
     Deadline deadline;
   };
 
-  void AcceptAll();
+  void AcceptAll(int listener);
   // Reads what there is; true when the handshake is over, well or badly.
   bool Advance(Pending* pending);
-  void WatchListener(bool on);
+  void WatchListeners(bool on);
 
   const World& world_;
   FdTable* const table_;
   const OnPeer on_peer_;
-  Fd listener_;
+  Listeners listeners_;
   Fd epoll_;
+  std::string trouble_;
   bool watching_ = false;
   Deadline paused_until_;           // never: accepting goes on
   std::map<int, Pending> pending_;  // by descriptor
@@ -68,4 +73,4 @@ class Acceptor {
 
 }  // namespace hvd
 
-#endif  // TF_OPS_TRANSPORT_TCP_ACCEPTOR_H_
+#endif  // TF_OPS_TRANSPORT_NET_ACCEPTOR_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/transport/tcp/acceptor.h"
+#include "tf_ops/transport/net/acceptor.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "tf_ops/base/log.h"
-#include "tf_ops/transport/tcp/socket.h"
+#include "tf_ops/base/strings.h"
+#include "tf_ops/transport/net/socket.h"
 
 namespace hvd {
 namespace {
@@ -21,22 +22,25 @@ void Watch(int epoll, int fd) {
 
 }  // namespace
 
-Acceptor::Acceptor(const World& world, Fd listener, FdTable* table, OnPeer on_peer)
+Acceptor::Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer)
     : world_(world),
       table_(table),
       on_peer_(std::move(on_peer)),
-      listener_(std::move(listener)),
+      listeners_(std::move(listeners)),
       epoll_(Fd::Make(table, [] { return epoll_create1(EPOLL_CLOEXEC); })) {
-  WatchListener(true);
+  WatchListeners(true);
 }
 
-void Acceptor::WatchListener(bool on) {
-  if (on == watching_ || !listener_.valid()) return;
+void Acceptor::WatchListeners(bool on) {
+  if (on == watching_) return;
   watching_ = on;
-  if (on) {
-    Watch(epoll_.get(), listener_.get());
-  } else {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  for (const Fd* listener : {&listeners_.tcp, &listeners_.local}) {
+    if (!listener->valid()) continue;
+    if (on) {
+      Watch(epoll_.get(), listener->get());
+    } else {
+      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener->get(), nullptr);
+    }
   }
 }
 
@@ -51,8 +55,8 @@ void Acceptor::Step() {
   const int n = epoll_wait(epoll_.get(), events, 64, 0);
   for (int i = 0; i < n; ++i) {
     const int fd = events[i].data.fd;
-    if (fd == listener_.get()) {
-      AcceptAll();
+    if (fd == listeners_.tcp.get() || fd == listeners_.local.get()) {
+      AcceptAll(fd);
     } else if (auto it = pending_.find(fd); it != pending_.end() && Advance(&it->second)) {
       pending_.erase(it);
     }
@@ -61,22 +65,24 @@ void Acceptor::Step() {
     it = it->second.deadline.passed() ? pending_.erase(it) : std::next(it);
   }
   if (paused_until_.passed()) paused_until_ = Deadline::Never();
-  WatchListener(pending_.size() < kMostPending && paused_until_.never());
+  WatchListeners(pending_.size() < kMostPending && paused_until_.never());
 }
 
-void Acceptor::AcceptAll() {
+void Acceptor::AcceptAll(int listener) {
   while (pending_.size() < kMostPending) {
-    Fd fd = Accept(listener_.get(), table_);
+    Fd fd = Accept(listener, table_);
     if (!fd.valid()) {
       // Out of descriptors or memory: the connection stays in the queue, and an
       // ever-readable listener must not keep this thread busy.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        HVD_LOG(kWarning) << "cannot accept a connection: " << ErrnoText(errno)
-                          << "; raise the limit on open files (ulimit -n)";
+        trouble_ = StrCat("cannot accept a connection: ", ErrnoText(errno),
+                          "; raise the limit on open files (ulimit -n)");
+        HVD_LOG(kWarning) << trouble_;
         paused_until_ = Deadline::After(kPause);
       }
       return;
     }
+    trouble_.clear();
     Pending pending;
     pending.challenge = NewChallenge();
     pending.deadline = Deadline::After(kHandshakeTime);

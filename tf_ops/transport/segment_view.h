@@ -3,9 +3,10 @@
 // A window inside one segment is used where it lies; one that crosses a border is packed
 // into, or unpacked from, memory that the caller gives.
 
-#ifndef TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_
-#define TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_
+#ifndef TF_OPS_TRANSPORT_SEGMENT_VIEW_H_
+#define TF_OPS_TRANSPORT_SEGMENT_VIEW_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,11 +30,25 @@ class SegmentView {
   std::byte* Output(int64_t count, std::byte* pack) const;
   void Unpack(int64_t count, const std::byte* from) const;
 
+  // Copies the input, or to the output, of [begin, begin + count).
+  void CopyIn(int64_t count, std::byte* to) const;
+  void CopyOut(int64_t count, const std::byte* from) const;
+
+  // Calls visit(segment, offset in it, bytes, offset in the window) for each piece of
+  // [begin, begin + count) that lies in one segment; offsets are in bytes.
+  template <typename Visit>
+  void ForPieces(int64_t count, Visit visit) const {
+    int64_t offset = inside_;
+    int64_t done = 0;
+    for (size_t i = index_; done < count; ++i, offset = 0) {
+      const int64_t n = std::min(count - done, segments_[i].count - offset);
+      if (n > 0) visit(segments_[i], offset * item_bytes_, n * item_bytes_, done * item_bytes_);
+      done += n;
+    }
+  }
+
  private:
   bool Whole(int64_t count) const;
-  // Calls visit(segment, offset in it, elements, offset in the window) for each piece.
-  template <typename Visit>
-  void ForPieces(int64_t count, Visit visit) const;
 
   const std::vector<Segment>& segments_;
   const size_t item_bytes_;
@@ -44,4 +59,4 @@ class SegmentView {
 
 }  // namespace hvd
 
-#endif  // TF_OPS_COLLECTIVES_ALGORITHMS_SEGMENT_VIEW_H_
+#endif  // TF_OPS_TRANSPORT_SEGMENT_VIEW_H_

@@ -14,8 +14,8 @@
 //
 // Threads: pure functions.
 
-#ifndef TF_OPS_TRANSPORT_TCP_HANDSHAKE_H_
-#define TF_OPS_TRANSPORT_TCP_HANDSHAKE_H_
+#ifndef TF_OPS_TRANSPORT_NET_HANDSHAKE_H_
+#define TF_OPS_TRANSPORT_NET_HANDSHAKE_H_
 
 #include <array>
 #include <cstdint>
@@ -64,4 +64,4 @@ Status CheckProof(const World& world, const Challenge& challenge, const Claim& c
 
 }  // namespace hvd
 
-#endif  // TF_OPS_TRANSPORT_TCP_HANDSHAKE_H_
+#endif  // TF_OPS_TRANSPORT_NET_HANDSHAKE_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/transport/tcp/socket.h"
+#include "tf_ops/transport/net/socket.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -7,7 +7,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +17,7 @@
 #include <memory>
 
 #include "tf_ops/base/strings.h"
+#include "tf_ops/transport/net/endpoint.h"
 
 namespace hvd {
 namespace {
@@ -82,6 +85,32 @@ bool SplitEndpoint(const std::string& endpoint, std::string* host, std::string* 
   return true;
 }
 
+// The address of `name` in the abstract namespace, which has no file and ends with its socket.
+socklen_t UnixAddress(const std::string& name, sockaddr_un* address) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  const size_t n = std::min(name.size(), sizeof(address->sun_path) - 1);
+  std::memcpy(address->sun_path + 1, name.data(), n);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n);
+}
+
+Status DialUnix(const std::string& name, FdTable* table, int stop_fd, Deadline deadline, Fd* fd) {
+  Fd out = Fd::Make(table, [] { return socket(AF_UNIX, kType, 0); });
+  if (!out.valid()) return Status::PeerLost(StrCat("no Unix socket: ", ErrnoText(errno)));
+  sockaddr_un address;
+  const socklen_t length = UnixAddress(name, &address);
+  while (connect(out.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    // EAGAIN: the listener's queue is full, and there is nothing to poll for.
+    if (errno != EAGAIN && errno != EINTR) {
+      return Status::PeerLost(StrCat(kUnixPrefix, name, ": ", ErrnoText(errno)));
+    }
+    if (deadline.passed()) return Status::DeadlineExceeded("no answer in time");
+    if (Pause(stop_fd, std::chrono::milliseconds(5))) return Status::Cancelled("stopped");
+  }
+  *fd = std::move(out);
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::string ErrnoText(int error) {
@@ -126,6 +155,28 @@ Status Listen(bool loopback_only, FdTable* table, Fd* listener,
   return Status::Ok();
 }
 
+Fd ListenUnix(FdTable* table, std::string* endpoint) {
+  uint64_t random[2];
+  if (getrandom(random, sizeof(random), 0) != sizeof(random)) return {};
+  std::ostringstream name;
+  name << "horovod-" << std::hex << random[0] << random[1];
+  sockaddr_un address;
+  const socklen_t length = UnixAddress(name.str(), &address);
+  Fd fd = Fd::Make(table, [] { return socket(AF_UNIX, kType, 0); });
+  if (!fd.valid() || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(fd.get(), kBacklog) != 0) {
+    return {};
+  }
+  *endpoint = kUnixPrefix + name.str();
+  return fd;
+}
+
+bool IsUnix(int fd) {
+  int domain = 0;
+  socklen_t length = sizeof(domain);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
 Fd Accept(int listener, FdTable* table) {
   Fd fd = Fd::Make(
       table, [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
@@ -134,6 +185,9 @@ Fd Accept(int listener, FdTable* table) {
 }
 
 Status Dial(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline, Fd* fd) {
+  if (const std::string name = UnixName(endpoint); !name.empty()) {
+    return DialUnix(name, table, stop_fd, deadline, fd);
+  }
   std::string host, port;
   if (!SplitEndpoint(endpoint, &host, &port)) {
     return Status::InvalidArgument(StrCat("'", endpoint, "' is not address:port"));

@@ -2,8 +2,8 @@
 //
 // Every descriptor is close-on-exec, non-blocking and entered in the FdTable.
 
-#ifndef TF_OPS_TRANSPORT_TCP_SOCKET_H_
-#define TF_OPS_TRANSPORT_TCP_SOCKET_H_
+#ifndef TF_OPS_TRANSPORT_NET_SOCKET_H_
+#define TF_OPS_TRANSPORT_NET_SOCKET_H_
 
 #include <string>
 #include <vector>
@@ -15,16 +15,22 @@
 
 namespace hvd {
 
-// A listening socket on a port the system chose.  `loopback_only`: reachable from this
+// A listening TCP socket on a port the system chose.  `loopback_only`: reachable from this
 // host alone.  `endpoints`: each "address:port" at which others may call it.
 Status Listen(bool loopback_only, FdTable* table, Fd* listener,
               std::vector<std::string>* endpoints);
 
+// A listening Unix socket, and its item "unix:<name>"; invalid where the system refuses.
+Fd ListenUnix(FdTable* table, std::string* endpoint);
+
+// Whether `fd` is a Unix socket, which can carry descriptors.
+bool IsUnix(int fd);
+
 // The next connection waiting at `listener`, or an invalid Fd when there is none.
 Fd Accept(int listener, FdTable* table);
 
-// A connection to "address:port".  PeerLost: nothing answers there; Internal: this process
-// cannot call at all.  A readable `stop_fd` ends the wait with Cancelled.
+// A connection to "address:port" or "unix:<name>".  PeerLost: nothing answers there; Internal:
+// this process cannot call at all.  A readable `stop_fd` ends the wait with Cancelled.
 Status Dial(const std::string& endpoint, FdTable* table, int stop_fd, Deadline deadline, Fd* fd);
 
 // Waits for `time`; true when `stop_fd` became readable.
@@ -40,4 +46,4 @@ std::string ErrnoText(int error);
 
 }  // namespace hvd
 
-#endif  // TF_OPS_TRANSPORT_TCP_SOCKET_H_
+#endif  // TF_OPS_TRANSPORT_NET_SOCKET_H_

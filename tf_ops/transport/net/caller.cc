@@ -1,9 +1,10 @@
-#include "tf_ops/transport/tcp/caller.h"
+#include "tf_ops/transport/net/caller.h"
 
 #include <utility>
 
 #include "tf_ops/base/strings.h"
-#include "tf_ops/transport/tcp/socket.h"
+#include "tf_ops/transport/net/endpoint.h"
+#include "tf_ops/transport/net/socket.h"
 
 namespace hvd {
 namespace {
@@ -12,10 +13,12 @@ namespace {
 constexpr auto kPerAddress = std::chrono::seconds(5);
 constexpr auto kBetweenRounds = std::chrono::milliseconds(50);
 
-Status Shake(const World& world, int peer, Channel channel, int fd, int stop_fd,
+// `soon` bounds the wait for a sign that a rank listens there.  From then on it may be slow:
+// hanging up on it would look to it like the end of this rank.
+Status Shake(const World& world, int peer, Channel channel, int fd, int stop_fd, Deadline soon,
              Deadline deadline) {
   Challenge challenge;
-  HVD_RETURN_IF_ERROR(ReadAll(fd, {&challenge, sizeof(challenge)}, stop_fd, deadline));
+  HVD_RETURN_IF_ERROR(ReadAll(fd, {&challenge, sizeof(challenge)}, stop_fd, soon));
   Claim claim;
   HVD_RETURN_IF_ERROR(AnswerChallenge(world, challenge, channel, peer, &claim));
   HVD_RETURN_IF_ERROR(WriteAll(fd, {&claim, sizeof(claim)}, stop_fd, deadline));
@@ -26,19 +29,23 @@ Status Shake(const World& world, int peer, Channel channel, int fd, int stop_fd,
 
 }  // namespace
 
-Status CallPeer(const World& world, int peer, Channel channel, FdTable* table, int stop_fd,
-                Deadline deadline, Fd* fd) {
+Status CallPeer(const World& world, int peer, const std::vector<std::string>& endpoints,
+                Channel channel, FdTable* table, int stop_fd, Deadline deadline, Fd* fd) {
   const auto about = [&](const Status& status) {
     return Status(status.code(), StrCat("cannot reach ", world.RankText(peer), " at ",
-                                        Join(world.endpoints[peer]), ": ", status.message()));
+                                        Join(endpoints), ": ", status.message()));
   };
   Status last = Status::PeerLost("it published no address");
   do {
-    for (const std::string& endpoint : world.endpoints[peer]) {
-      const Deadline soon = Earlier(deadline, Deadline::After(kPerAddress));
+    for (const std::string& endpoint : endpoints) {
+      // A Unix socket that accepts is the peer's own: it is not given up for being slow.
+      const bool is_unix = !UnixName(endpoint).empty();
+      const Deadline soon = is_unix ? deadline : Earlier(deadline, Deadline::After(kPerAddress));
       Fd out;
       last = Dial(endpoint, table, stop_fd, soon, &out);
-      if (last.ok()) last = Shake(world, peer, channel, out.get(), stop_fd, soon);
+      if (last.ok()) {
+        last = Shake(world, peer, channel, out.get(), stop_fd, soon, deadline);
+      }
       if (last.ok()) {
         *fd = std::move(out);
         return last;

@@ -1,4 +1,4 @@
-#include "tf_ops/transport/tcp/handshake.h"
+#include "tf_ops/transport/net/handshake.h"
 
 #include <sodium.h>
 

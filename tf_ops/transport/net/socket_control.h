@@ -1,0 +1,97 @@
+// The control channel over sockets: length-prefixed frames, one epoll.
+//
+// A peer of this machine is also watched by its pidfd, since a child that it forked may
+// keep its socket open after its death.
+//
+// While ranks start, a frame on a Unix socket may carry a descriptor.
+//
+// Threads: as ControlChannel says; the other calls are the control thread's too.
+
+#ifndef TF_OPS_TRANSPORT_NET_SOCKET_CONTROL_H_
+#define TF_OPS_TRANSPORT_NET_SOCKET_CONTROL_H_
+
+#include <sys/types.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tf_ops/base/fd.h"
+#include "tf_ops/transport/control.h"
+#include "tf_ops/transport/net/acceptor.h"
+
+namespace hvd {
+
+class SocketControl final : public ControlChannel {
+ public:
+  // A longer frame is a broken peer: 64 MiB hold the names of half a million tensors.
+  static constexpr uint32_t kMostFrameBytes = 64u << 20;
+
+  // `acceptor` is stepped whenever it is ready; it may be null, and outlives this.
+  SocketControl(FdTable* table, Acceptor* acceptor);
+
+  // `peer` speaks through `fd` from now on.  `pid`: its process, if it is visible; else 0.
+  void Attach(int peer, Fd fd, pid_t pid);
+  // False: this process has no descriptor left, and nothing works.
+  bool valid() const { return epoll_.valid() && bell_.valid(); }
+  bool attached(int peer) const { return links_.count(peer) > 0; }
+
+  // As Send(); `passed` goes with the frame.  REQUIRES: a Unix socket to `peer`.
+  void SendWithFd(int peer, std::string frame, std::shared_ptr<const Fd> passed);
+  // The next descriptor that came from `peer`; invalid when it was lost on the way, since this
+  // process has none left.
+  Fd TakeFd(int peer);
+  // Lets the WaitAny() in progress return a kTimeout.  For the acceptor's callback.
+  void Interrupt() { interrupted_ = true; }
+  // From now on descriptors that come are dropped.
+  void RefuseFds() { takes_fds_ = false; }
+  bool is_unix(int peer) const { return attached(peer) && links_.at(peer).is_unix; }
+
+  void Send(int peer, std::string frame) override;
+  ControlEvent WaitAny(Deadline deadline) override;
+  void Wake() override { bell_.Ring(); }
+  void Finish(Deadline deadline) override;
+
+ private:
+  struct Link {
+    Fd fd;
+    Fd process;  // pidfd; invalid where there is none
+    bool is_unix = false;
+    std::string in;   // bytes not yet made into frames
+    std::string out;  // from out_begin on: bytes not yet written
+    size_t out_begin = 0;
+    bool writing = false;  // epoll watches for room to write
+    // Descriptors to pass, each with the unwritten byte that it goes with.
+    std::deque<std::pair<size_t, std::shared_ptr<const Fd>>> out_fds;
+    std::deque<Fd> in_fds;
+  };
+
+  // One epoll_wait and all that follows from it.
+  void Turn(Deadline deadline);
+  // `to_the_end`: until the socket has no more.
+  void ReadFrom(int peer, Link* link, bool to_the_end);
+  // Its process has ended: what it still said, then its end.
+  void OnProcessEnd(int peer, Link* link);
+  ssize_t Receive(Link* link, void* buffer, size_t size);
+  // Writes what goes with one descriptor or none; what send(2) returns.
+  ssize_t Transmit(Link* link);
+  void CutFrames(int peer, Link* link);
+  void Flush(int peer, Link* link);
+  void Lose(int peer, const std::string& why);
+
+  FdTable* const table_;
+  Fd epoll_;
+  Doorbell bell_;
+  Acceptor* const acceptor_;
+  bool takes_fds_ = true;
+  bool interrupted_ = false;
+  bool wake_pending_ = false;  // events_ holds a kWake
+  std::map<int, Link> links_;
+  std::deque<ControlEvent> events_;
+};
+
+}  // namespace hvd
+
+#endif  // TF_OPS_TRANSPORT_NET_SOCKET_CONTROL_H_
