@@ -45,8 +45,8 @@ class SocketControl final : public ControlChannel {
   Fd TakeFd(int peer);
   // Lets the WaitAny() in progress return a kTimeout.  For the acceptor's callback.
   void Interrupt() { interrupted_ = true; }
-  // From now on descriptors that come are dropped.
-  void RefuseFds() { takes_fds_ = false; }
+  // From now on descriptors that come are dropped, and no Interrupt() is left over.
+  void EndStart() { takes_fds_ = interrupted_ = false; }
   bool is_unix(int peer) const { return attached(peer) && links_.at(peer).is_unix; }
 
   void Send(int peer, std::string frame) override;

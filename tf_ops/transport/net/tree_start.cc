@@ -45,7 +45,7 @@ Status TreeStart::Run(Deadline deadline) {
   const Status status = Proceed(deadline);
   EndCall();
   parts_.clear();
-  a_.control->RefuseFds();
+  a_.control->EndStart();
   started_ = false;
   if (!status.ok() && a_.stop->reason().ok()) GiveUp(status);
   if (woken_) a_.control->Wake();
