@@ -30,7 +30,7 @@ VENDOR = {
     "cuda": "device/",
     "mpi.h": "transport/mpi/",
     "nccl.h": "transport/nccl/",
-    "sodium": "transport/tcp/",
+    "sodium": "transport/net/",
     "tensorflow/": "adapters/tf/",
     "torch/": "adapters/torch/",
     "xla/": "adapters/tf/",
@@ -38,6 +38,9 @@ VENDOR = {
 }
 # One transport's folder is entered by its row in the registry; runtime enters by the registry.
 ONE_TRANSPORT = re.compile(r"transport/(local|shm|tcp|mpi|nccl)/")
+# What transports between processes share.
+NET = "transport/net/"
+MAY_USE_NET = (NET, "transport/shm/", "transport/tcp/", "transport/registry.cc")
 REGISTRY = ("transport/registry.h", "transport/registry.cc")
 MAY_USE_REGISTRY = ("runtime/", *REGISTRY)
 
@@ -82,6 +85,8 @@ def _cc_violation(here: str, target: str) -> str:
     one = ONE_TRANSPORT.match(used)
     if one and not here.startswith((one.group(), *REGISTRY)):
         return "only that folder and the registry may"
+    if used.startswith(NET) and not here.startswith(MAY_USE_NET):
+        return f"only {', '.join(MAY_USE_NET)} may"
     if used in REGISTRY and not here.startswith(MAY_USE_REGISTRY):
         return "only runtime may"
     return ""
@@ -167,7 +172,13 @@ def test_the_tables_have_no_cycle(table: dict[str, tuple[str, ...]]) -> None:
         ("coordinator/loop.cc", '#include "tf_ops/transport/registry.h"', False),
         ("coordinator/loop.cc", '#include "tf_ops/transport/tcp/b.h"', False),
         ("coordinator/loop.cc", "#include <sodium.h>", False),
-        ("transport/tcp/a.cc", "#include <sodium.h>", True),
+        ("transport/net/a.cc", "#include <sodium.h>", True),
+        ("transport/tcp/a.cc", "#include <sodium.h>", False),
+        ("transport/tcp/a.cc", '#include "tf_ops/transport/net/b.h"', True),
+        ("transport/shm/a.cc", '#include "tf_ops/transport/net/b.h"', True),
+        ("transport/net/a.cc", '#include "tf_ops/transport/shm/b.h"', False),
+        ("transport/registry.h", '#include "tf_ops/transport/net/b.h"', False),
+        ("runtime/init.cc", '#include "tf_ops/transport/net/b.h"', False),
         ("runtime/init.cc", '#include "tensorflow/core/framework/op.h"', False),
         ("adapters/tf/op.cc", '#include "tensorflow/core/framework/op.h"', True),
         ("attic/a.cc", '#include "tf_ops/base/status.h"', False),
