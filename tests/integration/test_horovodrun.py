@@ -1,108 +1,27 @@
-"""horovodrun with real processes: environment, output byte by byte, and every way to end."""
+"""horovodrun with real processes: environment, output byte by byte, and what it refuses."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import pty
 import signal
 import subprocess
-import sys
 import time
-import uuid
 
 import pytest
 
 from horovod import __version__
-
-HOROVODRUN = [sys.executable, "-m", "horovod.runner.launch"]
-PYTHON = sys.executable
-ENDS_WITHIN_S = 5.0
-# A fault's bound fails a test at five times the bound, since the machine may be busy.
-SLACK = 5
-
-
-def environment():
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-
-
-def run(*args, timeout_s=120, **kwargs):
-    """Runs it to the end; output as bytes."""
-    return subprocess.run(
-        [*HOROVODRUN, *map(str, args)], env=environment(), capture_output=True, timeout=timeout_s,
-        check=False, **kwargs,
-    )  # fmt: skip
-
-
-@contextlib.contextmanager
-def running(*args, **kwargs):
-    """Starts it, and kills it, but nothing else, at the end."""
-    process = subprocess.Popen(
-        [*HOROVODRUN, *map(str, args)], env=environment(), stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, **kwargs,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-def lines_of(rank, output, name="stdout"):
-    mark = f"[{rank}]<{name}>:".encode()
-    lines = output.split(b"\n")
-    assert lines[-1] == b""
-    return [line[len(mark) :] for line in lines if line.startswith(mark)]
-
-
-def living(mark):
-    """Process ids whose command line holds `mark`."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
-            if mark.encode() in file.read():
-                found.append(int(name))
-    return found
-
-
-def assert_gone(mark, within_s):
-    deadline_s = time.monotonic() + within_s
-    while living(mark) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert living(mark) == []
-
-
-def wait_for_lines(process, count):
-    return [process.stdout.readline() for _ in range(count)]
-
-
-# What a rank runs where it shall have a family: a child in its session, one in a process group of
-# its own, and one in a session of its own; all hold the mark on their command lines.
-FAMILY = """
-import subprocess, sys, time
-command = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
-subprocess.Popen(command)
-subprocess.Popen(["bash", "-c", "set -m; " + " ".join(map(repr, command)) + " & wait", sys.argv[1]])
-subprocess.Popen(command, start_new_session=True)
-time.sleep(0.3)
-print("up", flush=True)
-"""
-STAYS = FAMILY + "time.sleep(600)"
-DEAF = (
-    "import signal\n"
-    "for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\n" + STAYS
+from tests.harness.horovodrun import (
+    ENDS_WITHIN_S,
+    HOROVODRUN,
+    PYTHON,
+    SLACK,
+    assert_gone,
+    environment,
+    lines_of,
+    run,
+    running,
 )
-
-
-@pytest.fixture
-def mark():
-    text = f"mark-{uuid.uuid4().hex}"
-    yield text
-    for pid in living(text):  # only what a failed test has left
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -293,110 +212,6 @@ def test_output_files_and_timestamps(tmp_path):
         assert (folder / "stderr").read_bytes() == b"err\n"
     line = done.stdout.split(b"\n")[0]
     time.strptime(line.partition(b"[")[0].decode(), "%a %b %d %H:%M:%S %Y")
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_the_failing_rank_and_its_status_are_named_last(size):
-    code = "import os, time\nif os.environ['HOROVOD_RANK'] == '0': os._exit(41)\ntime.sleep(600)"
-    start_s = time.monotonic()
-    done = run("-np", size, PYTHON, "-c", code)
-    assert time.monotonic() - start_s < ENDS_WITHIN_S * SLACK
-    assert done.returncode == 41
-    last = done.stderr.rstrip().split(b"\n")[-1]
-    assert b"rank 0" in last and b"exit code 41" in last
-    if size > 1:
-        assert b"killed by SIGTERM (signal 15), by horovodrun" in done.stderr
-
-
-def test_survivors_may_say_what_they_lost_and_each_code_is_reported():
-    code = """
-import os, signal, sys, time
-rank = os.environ["HOROVOD_RANK"]
-if rank == "1":
-    os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(1)
-sys.exit("rank 1 was lost")
-"""
-    done = run("-np", 3, PYTHON, "-c", code)
-    assert done.returncode == 128 + signal.SIGKILL
-    assert b"[0]<stderr>:rank 1 was lost" in done.stderr
-    *_, table, last = done.stderr.rstrip().split(b"\n")
-    assert b"rank 0: exit code 1; rank 1: killed by SIGKILL (signal 9); rank 2: exit" in table
-    assert b"rank 1 failed first: killed by SIGKILL (signal 9)" in last
-
-
-def test_a_failure_ends_ranks_that_do_not_listen_with_their_families(mark):
-    code = (
-        f"import os, time\nif os.environ['HOROVOD_RANK'] == '1': time.sleep(2); os._exit(3)\n{DEAF}"
-    )
-    done = run("-np", 2, PYTHON, "-c", code, mark)
-    assert done.returncode == 3
-    assert_gone(mark, 0)
-
-
-def test_what_ranks_leave_running_is_ended(mark):
-    done = run("-np", 2, "--verbose", PYTHON, "-c", FAMILY, mark)
-    assert done.returncode == 0
-    assert b"left" in done.stderr
-    assert_gone(mark, 0)
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_everything(signum, mark):
-    # Whatever runs the tests may ignore it; the launcher would then, as nohup wants.
-    heed = functools.partial(signal.signal, signum, signal.SIG_DFL)
-    with running("-np", 2, PYTHON, "-c", STAYS, mark, preexec_fn=heed) as process:
-        wait_for_lines(process, 2)
-        process.send_signal(signum)
-        assert process.wait(ENDS_WITHIN_S * SLACK) == 128 + signum
-        assert_gone(mark, 0)
-        assert process.stderr.read().rstrip().endswith(f"ended by {signum.name}".encode())
-
-
-def test_nohup_is_heeded():
-    ignore = functools.partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
-    code = "import time; print(1, flush=True); time.sleep(1)"
-    with running("-np", 1, PYTHON, "-c", code, preexec_fn=ignore) as process:
-        wait_for_lines(process, 1)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(60) == 0
-
-
-def test_a_second_signal_does_not_wait(mark):
-    with running("-np", 2, PYTHON, "-c", DEAF, mark) as process:
-        wait_for_lines(process, 2)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(ENDS_WITHIN_S * SLACK) == 128 + signal.SIGINT
-        assert_gone(mark, 0)
-
-
-@pytest.mark.parametrize("code", [STAYS, DEAF], ids=["listens", "deaf"])
-def test_nothing_outlives_a_killed_launcher(code, mark):
-    with running("-np", 2, PYTHON, "-c", code, mark) as process:
-        wait_for_lines(process, 2)
-        assert len(living(mark)) >= 8
-        process.kill()
-        assert_gone(mark, 10 * SLACK)
-
-
-def test_a_launcher_killed_while_it_starts_leaves_nothing(mark):
-    for delay_s in (0.0, 0.05, 0.1, 0.15, 0.2, 0.3):
-        with running("-np", 4, PYTHON, "-c", STAYS, mark) as process:
-            time.sleep(delay_s)
-            process.kill()
-            process.wait()
-            assert_gone(mark, 10 * SLACK)
-
-
-def test_a_job_within_a_rank_ends_with_it(mark):
-    inner = [*HOROVODRUN, "-np", "2", PYTHON, "-c", STAYS, mark]
-    code = f"import subprocess; subprocess.run({inner!r})"
-    with running("-np", 1, PYTHON, "-c", code) as process:
-        wait_for_lines(process, 2)
-        process.kill()
-        assert_gone(mark, 10 * SLACK)
 
 
 def test_a_command_that_does_not_exist():

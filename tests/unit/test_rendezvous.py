@@ -368,6 +368,82 @@ def test_gathering_counts():
     assert gathering.missing() == []
 
 
+def gathered(size, *ranks):
+    gathering = Gathering(size)
+    for rank in ranks:
+        gathering.add(member(rank, size))
+    return gathering
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        ({}, None),
+        ({0: 1}, None),  # it is here: its connection says whether it still waits
+        ({7: 0}, None),
+        ({1: 0}, "rank 1 ended before init() and cannot come (rank 1: exit code 0); ranks 0, 2"),
+        ({3: -9, 1: 4}, "ranks 1, 3 ended before init() and cannot come (rank 1: exit code 4; "),
+    ],
+    ids=str,
+)
+def test_gathering_knows_who_can_come_no_more(ended, words):
+    gathering = gathered(4, 0, 2)
+    for rank, status in ended.items():
+        gathering.end(rank, status)
+    if words is None:
+        assert gathering.hopeless() is None
+    else:
+        assert words in gathering.hopeless()
+
+
+def test_gathering_blames_who_ended_first_and_forgets_who_came_again():
+    gathering = gathered(3, 0)
+    gathering.end(1, 0)
+    gathering.fail()
+    gathering.end(0, 1)  # because it was told
+    gathering.add(member(2, 3))
+    assert "rank 1 ended before" in gathering.hopeless()
+    gathering.fail()
+    gathering.add(member(1, 3))
+    assert "rank 0 ended before init()" in gathering.hopeless()
+    gathering.add(member(0, 3))
+    assert gathering.hopeless() is None
+    gathering.add(member(2, 3))
+    assert [m["rank"] for m in gathering.finish()] == [0, 1, 2]
+    gathering.end(2, 0)
+    gathering.add(member(0, 3))
+    assert "rank 2 ended after an earlier init()" in gathering.hopeless()
+
+
+@pytest.mark.parametrize("when", ["before", "while it waits"])
+def test_who_waits_for_a_rank_that_ended_is_told_at_once(server, when):
+    if when == "before":
+        server.rank_ended(1, 1001, -9)
+    else:
+        threading.Timer(0.5, server.rank_ended, (1, 1001, -9)).start()
+    begin_s = time.monotonic()
+    [error] = meet_all(server.address, [member(0, 2)], timeout_s=60)
+    assert time.monotonic() - begin_s < 10
+    assert "rank 1: killed by SIGKILL (signal 9)" in str(error)
+    file, nonce = connect(server)
+    file.write(hello(nonce, member(1, 2)))  # it was started again after all
+    file.flush()
+    assert "missing" in file.readline().decode()
+    assert meet_all(server.address, [member(0, 2)])[0].generation == 1
+    file.close()
+
+
+def test_an_ended_rank_whose_child_holds_its_connection_is_not_waiting(server):
+    file, nonce = connect(server)
+    file.write(hello(nonce, member(1, 2)))
+    file.flush()
+    assert "missing" in file.readline().decode()
+    server.rank_ended(1, 1001, 3)
+    [error] = meet_all(server.address, [member(0, 2)], timeout_s=60)
+    assert "rank 1: exit code 3" in str(error)
+    file.close()
+
+
 def test_name_ranks():
     assert name_ranks([3]) == "rank 3"
     assert name_ranks([1, 2]) == "ranks 1, 2"

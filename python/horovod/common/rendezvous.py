@@ -33,6 +33,7 @@ from typing import Any
 __all__ = [
     "GREETING",
     "MAX_MEMBER_LINE_BYTES",
+    "MOST_RANKS",
     "NONCE_BYTES",
     "RendezvousAuthError",
     "RendezvousError",
@@ -49,6 +50,7 @@ __all__ = [
 GREETING = "HVD-RENDEZVOUS-1"
 NONCE_BYTES = 32
 MAX_MEMBER_LINE_BYTES = 64 * 1024  # from a client; so a stranger costs bounded memory
+MOST_RANKS = 1 << 16  # so that a nonsensical size costs bounded memory, too
 
 _MAX_GREETING_BYTES = 256
 _ANSWER_WITHIN_S = 10.0  # connect, greeting and first reply; a silent stranger costs this much

@@ -64,12 +64,20 @@ class JobSpec:
 
 
 class Job:
-    """One run of a JobSpec.  REQUIRES: the main thread, for the signals' sake."""
+    """One run of a JobSpec.  REQUIRES: the main thread, for the signals' sake.
 
-    def __init__(self, spec: JobSpec) -> None:
+    Args:
+      spec: what to run.
+      rank_ended: called once for each rank that ended by itself, with its number, process id and
+        status (the exit code, or minus the signal); from the event loop, so it must not wait.
+    """
+
+    def __init__(self, spec: JobSpec, rank_ended: Callable[[int, int, int], None]) -> None:
         self._spec = spec
+        self._rank_ended = rank_ended
         self._ranks: list[RankProcess] = []
         self._failed: RankProcess | None = None  # the first one
+        self._seen: dict[int, int] = {}  # processes of the job, as members() remembers them
         self._told_to_end: set[int] = set()  # ranks that the launcher signalled
         self._caught: list[int] = []  # signals to the launcher, oldest first
         self._start_s = self._failed_s = time.monotonic()
@@ -213,6 +221,8 @@ class Job:
         for process in ended:
             assert process.status is not None
             self._explain(f"rank {process.rank}: {describe_status(process.status)}")
+            if not self._caught and process.rank not in self._told_to_end:
+                self._rank_ended(process.rank, process.pid, process.status)
         failed = [process for process in ended if process.status != 0]
         if failed and self._failed is None and not self._caught:
             # Of two seen at once, the one that was killed is the cause: a rank that exits because
@@ -228,7 +238,8 @@ class Job:
         return all(process.status is not None for process in self._ranks)
 
     def _members(self) -> list[int]:
-        return members({process.pid for process in self._ranks}, self._spec.job_id.encode())
+        sessions = {process.pid for process in self._ranks}
+        return members(sessions, self._spec.job_id.encode(), self._seen)
 
     def _signal_all(self, signum: int) -> None:
         self._told_to_end.update(p.rank for p in self._ranks if p.status is None)

@@ -74,7 +74,8 @@ def _run(options: Options) -> int:
                 output_dir=options.output_dir,
                 timestamps=options.timestamps,
                 verbose=options.verbose,
-            )
+            ),
+            rank_ended=server.rank_ended,
         ).run()
 
 

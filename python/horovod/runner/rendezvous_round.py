@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from horovod.common.rendezvous import MOST_RANKS, name_ranks
+from horovod.runner.report import list_statuses
+
 __all__ = ["Gathering", "Member", "malformed"]
 
 Member = Mapping[str, Any]
@@ -33,13 +36,17 @@ def malformed(member: Member) -> str | None:
         value = member.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             return f"rendezvous: field {name!r} must be {kind.__name__}, not {value!r:.80}"
+    if member["size"] > MOST_RANKS:
+        return (
+            f"rendezvous: size {member['size']} is more than the {MOST_RANKS} ranks a job may have"
+        )
     if not all(isinstance(endpoint, str) for endpoint in member["endpoints"]):
         return "rendezvous: field 'endpoints' must hold strings"
     return None
 
 
 class Gathering:
-    """The members of the round that is under way.
+    """The members of the round that is under way, and which ranks can come no more.
 
     Args:
       size: the number of ranks; None lets the first member of the round decide.
@@ -48,6 +55,9 @@ class Gathering:
     def __init__(self, size: int | None = None) -> None:
         self._size = size
         self._members: dict[int, Member] = {}
+        self._ended: dict[int, int] = {}  # status, as Python's subprocess has it, by rank
+        self._met: set[int] = set()  # ranks of earlier rounds
+        self._told: set[int] = set()  # ranks whose last round failed
 
     def conflict(self, member: Member) -> str | None:
         """Says why `member` cannot be of one job with those already here; None if it can.
@@ -86,6 +96,29 @@ class Gathering:
     def add(self, member: Member) -> None:
         """Takes `member` into the round.  REQUIRES: conflict(member) is None."""
         self._members[member["rank"]] = member
+        self._ended.pop(member["rank"], None)  # it was started again
+        self._told.discard(member["rank"])
+
+    def end(self, rank: int, status: int) -> None:
+        """Notes that the process of `rank` has ended and will come to no round."""
+        self._ended[rank] = status
+
+    def hopeless(self) -> str | None:
+        """Says which missing ranks can come no more, and what to do; None if all may yet come."""
+        if not self._ended:
+            return None
+        gone = {rank: self._ended[rank] for rank in self.missing() if rank in self._ended}
+        if not gone:
+            return None
+        # Who ended when told that the round failed is not the cause.
+        gone = {rank: status for rank, status in gone.items() if rank not in self._told} or gone
+        who = name_ranks(list(gone))
+        when = "after an earlier init()" if self._met.issuperset(gone) else "before init()"
+        return (
+            f"rendezvous: {who} ended {when} and cannot come ({list_statuses(gone)}); "
+            f"{name_ranks(sorted(self._members))} waited.  Every rank must call init() as often "
+            f"as the others; see what {who} printed last"
+        )
 
     def remove(self, member: Member) -> None:
         """Forgets `member`, which went away before the round was complete."""
@@ -107,9 +140,17 @@ class Gathering:
         """Returns those who are here, in rank order."""
         return [self._members[rank] for rank in sorted(self._members)]
 
-    def clear(self) -> None:
-        """Starts the next round."""
+    def fail(self) -> None:
+        """Forgets the members of a round that failed."""
+        self._told.update(self._members)
         self._members.clear()
+
+    def finish(self) -> list[Member]:
+        """Returns the members of the complete round, in rank order, and starts the next."""
+        members = self.members()
+        self._met.update(self._members)
+        self._members.clear()
+        return members
 
 
 def _describe(member: Member) -> str:

@@ -1,13 +1,14 @@
 """The server at which the ranks of a job meet; horovod/common/rendezvous.py has the protocol.
 
-Threads: one thread of its own does everything; the constructor and `close` may be
-called from any one thread.  Strangers cost bounded memory and change nothing: at
+Threads: one thread of its own does everything; the constructor, `rank_ended` and `close`
+may be called from any one thread.  Strangers cost bounded memory and change nothing: at
 most _MAX_PENDING connections have not proved the secret, each holds at most one
 line of MAX_MEMBER_LINE_BYTES, and each ends after _HANDSHAKE_S.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hmac
 import json
@@ -59,6 +60,7 @@ class RendezvousServer:
         self._gathering = Gathering(size)
         self._generation = 0
         self._peers: set[_Peer] = set()
+        self._ended: collections.deque[tuple[int, int, int]] = collections.deque()
         self._accept_again_s: float | None = None
         self._progress_due_s: float | None = None
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
@@ -66,7 +68,9 @@ class RendezvousServer:
         self._listener.setblocking(False)
         port = self._listener.getsockname()[1]
         self._address = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
+        self._closing = False
         self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -87,30 +91,45 @@ class RendezvousServer:
     def close(self) -> None:
         """Ends the thread and closes every connection.  Idempotent."""
         if self._thread.is_alive():
+            self._closing = True
             self._wake_out.send(b"x")
             self._thread.join()
         self._wake_out.close()
+        self._wake_in.close()
+
+    def rank_ended(self, rank: int, pid: int, status: int) -> None:
+        """Says that the process of a rank has ended: whoever waits for it is told at once.
+
+        REQUIRES: not closed.
+
+        Args:
+          rank: its number.
+          pid: its process; if it is itself among those who wait, it is forgotten.
+          status: the exit code, or minus the signal.
+        """
+        self._ended.append((rank, pid, status))
+        self._wake_out.send(b"x")
 
     # Everything below runs on the server's thread.
 
     def _serve(self) -> None:
         try:
-            while True:
+            while not self._closing:
                 for key, _ in self._selector.select(self._sleep_s()):
                     if key.fileobj is self._wake_in:
-                        return
-                    if key.fileobj is self._listener:
+                        self._wake_in.recv(4096)
+                    elif key.fileobj is self._listener:
                         self._accept()
                     elif key.data in self._peers:  # not closed by an earlier event of this batch
                         self._serve_peer(key.data)
                 self._keep_times()
+                self._note_ended()
                 self._report_progress()
         finally:
             for peer in list(self._peers):
                 self._drop(peer)
             self._selector.close()
             self._listener.close()
-            self._wake_in.close()
 
     def _sleep_s(self) -> float | None:
         times = [peer.deadline_s for peer in self._peers if peer.deadline_s is not None]
@@ -215,9 +234,7 @@ class RendezvousServer:
                     self._drop(other)
         fault = self._gathering.conflict(member)
         if fault:
-            for waiting in [*self._waiting(), peer]:
-                self._answer(waiting, {"error": fault})
-            self._gathering.clear()
+            self._fail_round(fault, peer)
             return
         self._gathering.add(member)
         peer.member = member
@@ -233,13 +250,30 @@ class RendezvousServer:
         self._generation += 1
         answer = {
             "generation": self._generation,
-            "members": self._gathering.members(),
+            "members": self._gathering.finish(),
             "nonce": os.urandom(16).hex(),
         }
         for waiting in self._waiting():
             self._answer(waiting, answer)
-        self._gathering.clear()
         self._progress_due_s = None
+
+    def _fail_round(self, why: str, *others: _Peer) -> None:
+        """Tells everyone who waits, and `others`, why the round cannot complete."""
+        for peer in [*self._waiting(), *others]:
+            self._answer(peer, {"error": why})
+        self._gathering.fail()
+        self._progress_due_s = None
+
+    def _note_ended(self) -> None:
+        while self._ended:
+            rank, pid, status = self._ended.popleft()
+            self._gathering.end(rank, status)
+            for peer in self._waiting():  # a child may hold its connection open
+                if peer.member and (peer.member["rank"], peer.member["pid"]) == (rank, pid):
+                    self._drop(peer)
+        why = self._gathering.hopeless()
+        if why:
+            self._fail_round(why)
 
     def _report_progress(self) -> None:
         """Tells those who wait who is missing, so that their time-out can name them."""
