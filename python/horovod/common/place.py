@@ -6,10 +6,13 @@ Nothing here talks to anyone: `bootstrap.py` does.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from horovod.common.rendezvous import MOST_RANKS, parse_addresses
 
 __all__ = ["Place", "place_from_environment"]
 
@@ -26,6 +29,7 @@ _FOREIGN_SIZES = (
 )
 # ... or only which of them this is, so there may be more.
 _FOREIGN_RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_HOSTNAME = re.compile(r"[\w.:%-]{1,255}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -71,21 +75,32 @@ def place_from_environment(environ: Mapping[str, str] | None = None) -> Place:
     """
     env = os.environ if environ is None else environ
     hostname = env.get("HOROVOD_HOSTNAME") or socket.gethostname()
+    if env.get("HOROVOD_HOSTNAME") and not _HOSTNAME.fullmatch(hostname):
+        raise ValueError(
+            f"init: HOROVOD_HOSTNAME is {hostname!r:.300}; it must be a host's name, of at most "
+            "255 letters, digits and -._:%"
+        )
     if "HOROVOD_RANK" not in env and "HOROVOD_SIZE" not in env:
         _refuse_lone_job(env)
         return Place(hostname=hostname)
-    rank, size = _number(env, "HOROVOD_RANK"), _number(env, "HOROVOD_SIZE")
+    rank, size = _pair(env, "", None)
+    local_rank, local_size = _pair(env, "LOCAL_", (rank, size))
+    cross_rank, cross_size = _pair(env, "CROSS_", (0, 1))
     place = Place(
         rank=rank,
         size=size,
-        local_rank=_number(env, "HOROVOD_LOCAL_RANK", rank),
-        local_size=_number(env, "HOROVOD_LOCAL_SIZE", size),
-        cross_rank=_number(env, "HOROVOD_CROSS_RANK", 0),
-        cross_size=_number(env, "HOROVOD_CROSS_SIZE", 1),
+        local_rank=local_rank,
+        local_size=local_size,
+        cross_rank=cross_rank,
+        cross_size=cross_size,
         hostname=hostname,
         rendezvous=env.get("HOROVOD_RENDEZVOUS_ADDR", ""),
         secret=_secret(env),
     )
+    if size > MOST_RANKS:
+        raise ValueError(
+            f"init: HOROVOD_SIZE={size} is more than the {MOST_RANKS} ranks there may be"
+        )
     for what, number, count in (
         ("", place.rank, place.size),
         ("LOCAL_", place.local_rank, place.local_size),
@@ -101,19 +116,36 @@ def place_from_environment(environ: Mapping[str, str] | None = None) -> Place:
             f"init: HOROVOD_SIZE={size}, but HOROVOD_RENDEZVOUS_ADDR or HOROVOD_SECRET_KEY is not "
             "set; start the program with horovodrun"
         )
+    if size > 1:
+        try:
+            parse_addresses(place.rendezvous)
+        except ValueError as error:
+            raise ValueError(f"init: HOROVOD_RENDEZVOUS_ADDR: {error}") from None
     return place
 
 
-def _number(env: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = env.get(name)
-    if text is None and default is not None:
-        return default
-    try:
-        return int(text or "")
-    except ValueError:
+def _pair(env: Mapping[str, str], what: str, default: tuple[int, int] | None) -> tuple[int, int]:
+    """Reads a rank and its size: both are set, or neither."""
+    names = (f"HOROVOD_{what}RANK", f"HOROVOD_{what}SIZE")
+    missing = [name for name in names if name not in env]
+    if missing and (len(missing) == 1 or default is None):
+        other = names[1 - names.index(missing[0])]
         raise ValueError(
-            f"init: {name} is {text!r}; it must be a whole number, as horovodrun sets it"
-        ) from None
+            f"init: {missing[0]} is not set, but {other}={env.get(other)} is; start the program "
+            "with horovodrun, which sets both"
+        )
+    if missing:
+        assert default is not None
+        return default
+    return _number(env, names[0]), _number(env, names[1])
+
+
+def _number(env: Mapping[str, str], name: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,9}", env[name]):
+        raise ValueError(
+            f"init: {name} is {env[name]!r:.100}; it must be a whole number, as horovodrun sets it"
+        )
+    return int(env[name])
 
 
 def _secret(env: Mapping[str, str]) -> bytes:

@@ -24,11 +24,12 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "GREETING",
@@ -233,6 +234,11 @@ def _meet_at(host: str, port: int, secret: bytes, body: str, wait: _Wait) -> Rou
             server_nonce = bytes.fromhex(nonce_hex)
         except ValueError:
             server_nonce = b""
+        if tag != GREETING and re.fullmatch(r"HVD-RENDEZVOUS-\d+", tag):
+            raise RendezvousError(
+                f"the rendezvous server at {host}:{port} speaks {tag}, this rank {GREETING}; "
+                "install one version for the launcher and all ranks"
+            )
         if tag != GREETING or len(server_nonce) != NONCE_BYTES:
             raise _NotOurServerError(f"greeted with {greeting[:40]!r}, not as a rendezvous server")
         client_nonce = os.urandom(NONCE_BYTES)
@@ -244,7 +250,7 @@ def _meet_at(host: str, port: int, secret: bytes, body: str, wait: _Wait) -> Rou
         # The first reply comes at once and proves the server; then the wait may be long.
         answer = _verified_reply(lines, secret, client_nonce, wait.limit_bytes, _slice_s(wait))
         while "missing" in answer:
-            missing = [int(rank) for rank in answer["missing"]]
+            missing = _understood(answer, lambda reply: [int(rank) for rank in reply["missing"]])
             # Those who never came are the cause, not one whose own time was over before ours.
             wait.missing = [rank for rank in wait.missing if rank in missing] or missing
             try:
@@ -256,7 +262,26 @@ def _meet_at(host: str, port: int, secret: bytes, body: str, wait: _Wait) -> Rou
                 raise
     if "error" in answer:
         raise RendezvousError(str(answer["error"]))
-    return Round(int(answer["generation"]), tuple(answer["members"]), str(answer["nonce"]))
+    return _understood(answer, _round)
+
+
+def _round(answer: dict[str, Any]) -> Round:
+    members = tuple(dict(member) for member in answer["members"])
+    return Round(int(answer["generation"]), members, str(answer["nonce"]))
+
+
+_Value = TypeVar("_Value")
+
+
+def _understood(answer: dict[str, Any], read: Callable[[dict[str, Any]], _Value]) -> _Value:
+    """Reads an answer of a server that has proved itself, so a fault in it is not a stranger's."""
+    try:
+        return read(answer)
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        raise RendezvousError(
+            f"the rendezvous server answered {str(answer)[:80]}, which this rank does not "
+            "understand; install one version for the launcher and all ranks"
+        ) from error
 
 
 def _slice_s(wait: _Wait) -> float:
@@ -284,7 +309,7 @@ def _verified_reply(
             "the rendezvous server does not know this job's secret; "
             "see that HOROVOD_RENDEZVOUS_ADDR and HOROVOD_SECRET_KEY belong to one job"
         )
-    return parse_json_object(body)
+    return _understood(reply, lambda _: parse_json_object(body))
 
 
 class _Lines:

@@ -105,6 +105,14 @@ class Console:
         """Whether all that was put has been written, or can never be."""
         return self._out.idle and self._err.idle
 
+    @property
+    def fault(self) -> str | None:
+        """Says which output lost data, a full disk for example; a reader that left is no fault."""
+        for name, sink in (("standard output", self._out), ("standard error", self._err)):
+            if sink.broken and not isinstance(sink.broken, BrokenPipeError):
+                return f"{name}: {sink.broken}; what the ranks printed after that is lost"
+        return None
+
     def close_streams(self) -> None:
         """Stops reading; hands on what was read of lines without an end."""
         for stream in self._streams:

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["rank_environment"]
+__all__ = ["OWN_VARIABLES", "rank_environment"]
+
+# What `rank_environment` sets, as far as the names are ours.
+OWN_VARIABLES = frozenset(
+    f"HOROVOD_{name}"
+    for name in (
+        "RANK",
+        "SIZE",
+        "LOCAL_RANK",
+        "LOCAL_SIZE",
+        "CROSS_RANK",
+        "CROSS_SIZE",
+        "HOSTNAME",
+        "RENDEZVOUS_ADDR",
+        "SECRET_KEY",
+        "LAUNCHER",
+        "JOB_ID",
+    )
+)
 
 
 def rank_environment(

@@ -86,7 +86,8 @@ class Job:
         """Starts the ranks and waits until nothing of them is left.
 
         Returns:
-          The exit code for the launcher: 0, the first failing rank's, or 128 + signal.
+          The exit code for the launcher: the first failing rank's, or 128 + signal, or 0; or 1 when
+          the ranks ended well but what they printed could not be written.
 
         Raises:
           OSError: a rank could not be started; those before it have been ended.
@@ -197,6 +198,9 @@ class Job:
         elif self._caught:
             code = 128 + self._caught[0]
             self._console.say(f"ended by {signal_name(self._caught[0])}")
+        if self._console.fault:
+            code = code or 1
+            self._console.say(self._console.fault)
         self._flush()
         return code
 

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["SWITCHES", "VALUES", "Switch", "Value", "knob_fault", "knob_table"]
+__all__ = ["SWITCHES", "VALUES", "Switch", "Value", "knob_fault", "knob_names", "knob_table"]
 
 
 def _megabytes(text: str) -> str:
@@ -84,6 +84,15 @@ SWITCHES: tuple[Switch, ...] = (
     Switch("--log-with-timestamp", "HOROVOD_LOG_TIMESTAMP", "1", "log lines carry the time"),
     Switch("--log-without-timestamp", "HOROVOD_LOG_TIMESTAMP", "0", "they do not"),
 )  # fmt: skip
+
+
+def knob_names() -> set[str]:
+    """Returns every variable that the core knows, built or not; none in a tree not built."""
+    try:
+        module = importlib.import_module("horovod.common._knobs")
+    except ModuleNotFoundError:
+        return set()
+    return {row.env for row in (*module.KNOBS, *module.LATER)}
 
 
 def knob_table() -> Mapping[str, Any] | None:

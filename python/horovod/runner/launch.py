@@ -7,8 +7,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from horovod.runner.environment import rank_environment
+from horovod.runner.descriptors import descriptor_fault
+from horovod.runner.environment import OWN_VARIABLES, rank_environment
 from horovod.runner.job import Job, JobSpec
+from horovod.runner.knobs import knob_names
+from horovod.runner.misspelt import misspelt
 from horovod.runner.options import Options, parse_options
 from horovod.runner.rendezvous_server import RendezvousServer
 
@@ -43,6 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _CANNOT_RUN
         print(f"horovodrun: {program}: command not found", file=sys.stderr)
         return _NOT_FOUND
+    fault = descriptor_fault(options.size, copies=options.output_dir is not None)
+    if fault:
+        print(f"horovodrun: {fault}", file=sys.stderr)
+        return _CANNOT_RUN
+    for variable, knob in misspelt(os.environ, knob_names() | OWN_VARIABLES):
+        print(
+            f"horovodrun: {variable} is set, and nothing reads it; {knob} was probably meant",
+            file=sys.stderr,
+        )
     try:
         return _run(options)
     except OSError as error:

@@ -7,7 +7,7 @@ know but nothing stands behind yet is a row of _NOT_BUILT, so that it is never i
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from horovod import __version__
@@ -89,7 +89,8 @@ def parse_options(argv: Sequence[str]) -> Options:
     Raises:
       SystemExit: 2 with the fault on standard error; 0 after --help and --version.
     """
-    parser = _parser()
+    table = knob_table()
+    parser = _parser(table)
     parsed = parser.parse_args(argv)
     if parsed.config_file is not None:
         try:
@@ -102,7 +103,6 @@ def parse_options(argv: Sequence[str]) -> Options:
     command = parsed.command[1:] if parsed.command[:1] == ["--"] else parsed.command
     if not command:
         parser.error("no command given; e.g. horovodrun -np 2 python train.py")
-    table = knob_table()
     for env, (flag, setting) in parsed.knobs.items():
         fault = knob_fault(flag, env, setting, table)
         if fault:
@@ -186,7 +186,7 @@ class _NotBuilt(argparse.Action):
         parser.error(f"{option_string}: {self._what}: not built yet; leave the flag out")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(table: Mapping[str, Any] | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="horovodrun",
         usage="horovodrun -np N [options] command ...",
@@ -206,17 +206,20 @@ def _parser() -> argparse.ArgumentParser:
     add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true",
         dest="timestamps", help="begin each line of output with the time")  # fmt: skip
     knobs = parser.add_argument_group("knobs; each sets the variable it names for all ranks")
+    later = parser.add_argument_group("not built yet; each is refused by its name")
     for value in VALUES:
-        knobs.add_argument(value.flag, action=_SetKnob, row=value, dest="knobs", default={},
-                           metavar=value.metavar, help=f"{value.help} ({value.env})")  # fmt: skip
+        (knobs if table is None or value.env in table else later).add_argument(
+            value.flag, action=_SetKnob, row=value, dest="knobs", default={},
+            metavar=value.metavar, help=f"{value.help} ({value.env})")  # fmt: skip
     for switch in SWITCHES:
-        text = f"{switch.help} ({switch.env}={switch.setting})"
-        knobs.add_argument(switch.flag, action=_SetKnob, row=switch, dest="knobs", default={},
-                           nargs=0, help=text)  # fmt: skip
+        (knobs if table is None or switch.env in table else later).add_argument(
+            switch.flag, action=_SetKnob, row=switch, dest="knobs", default={}, nargs=0,
+            help=f"{switch.help} ({switch.env}={switch.setting})")  # fmt: skip
     for flag, text in _ALREADY_SO:
         add(flag, action="store_true", dest="already_so", help=text)
     for flags, has_value, what in _NOT_BUILT:
-        add(*flags, action=_NotBuilt, what=what, nargs=None if has_value else 0,
-            default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # fmt: skip
+        later.add_argument(*flags, action=_NotBuilt, what=what, nargs=None if has_value else 0,
+                           metavar="VALUE" if has_value else None, default=argparse.SUPPRESS,
+                           help=what)  # fmt: skip
     add("command", nargs=argparse.REMAINDER, help="the program and its arguments")
     return parser
