@@ -33,11 +33,11 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
-def run(*args, timeout_s=120, **kwargs):
-    """Runs it to the end; output as bytes."""
+def run(*args, timeout_s=120, wrapper=(), **kwargs):
+    """Runs it to the end, by way of the command `wrapper`; output as bytes."""
     return subprocess.run(
-        [*HOROVODRUN, *map(str, args)], env=environment(), capture_output=True, timeout=timeout_s,
-        check=False, **kwargs,
+        [*wrapper, *HOROVODRUN, *map(str, args)], env=environment(), capture_output=True,
+        timeout=timeout_s, check=False, **kwargs,
     )  # fmt: skip
 
 
