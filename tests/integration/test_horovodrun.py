@@ -251,3 +251,12 @@ def test_faults_in_the_options(args, words):
 def test_version_and_build():
     assert run("--version").stdout.decode().strip() == __version__
     assert b"TensorFlow" in run("-cb").stdout
+
+
+def test_a_misspelt_knob_is_named_once():
+    done = run("-np", 2, "true", wrapper=["env", "HOROVOD_FUSION_TRESHOLD=1", "HOROVOD_OTHER=1"])
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        b"horovodrun: HOROVOD_FUSION_TRESHOLD is set, and nothing reads it; "
+        b"HOROVOD_FUSION_THRESHOLD was probably meant"
+    ]

@@ -33,19 +33,28 @@ time.sleep(0.3)
 print("up", flush=True)
 """
 STAYS = FAMILY + "time.sleep(600)"
-# Those that are harder to find or to end: a grandchild that left session and environment behind,
-# one that is stopped, and a child that starts another one when it is told to end.
-HARD = """
+# Those that are harder to find or to end: a deaf grandchild that left session and environment
+# behind and soon loses its parent, one that is stopped, and a child that starts another one when it
+# is told to end.
+HARD = r"""
 import signal, subprocess, sys, time
 command = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
-middle = "import subprocess, sys, time\\n"
-middle += "subprocess.Popen(sys.argv[1:], env={}, start_new_session=True)\\ntime.sleep(600)"
-subprocess.Popen([sys.executable, "-c", middle, *command])
+middle = (
+    "import signal, subprocess, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "subprocess.Popen(sys.argv[1:], env={}, start_new_session=True)\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
+    "time.sleep(600)"
+)
+again = (
+    "import signal, subprocess, sys, time\n"
+    "start = lambda *_: subprocess.Popen(sys.argv[1:], start_new_session=True)\n"
+    "signal.signal(signal.SIGTERM, start)\n"
+    "while True: time.sleep(600)"
+)
+for code in (middle, again):
+    subprocess.Popen([sys.executable, "-c", code, *command])
 subprocess.Popen(command, start_new_session=True).send_signal(signal.SIGSTOP)
-again = "import os, signal, subprocess, sys, time\\n"
-again += "start = lambda *_: subprocess.Popen(sys.argv[1:], start_new_session=True)\\n"
-again += "signal.signal(signal.SIGTERM, start)\\nwhile True: time.sleep(600)"
-subprocess.Popen([sys.executable, "-c", again, *command])
 time.sleep(1)
 print("up", flush=True)
 time.sleep(600)
@@ -127,12 +136,12 @@ os._exit(3 * rank)
 """
     done = run("-np", 3, PYTHON, "-c", code)
     assert done.returncode == 3
-    assert done.stderr.splitlines()[-2:] == [
+    *_, table, last = done.stderr.splitlines()
+    assert table == (
         b"horovodrun: rank 0: exit code 0; rank 1: exit code 3; "
-        b"rank 2: killed by SIGUSR1 (signal 10)",
-        done.stderr.splitlines()[-1],
-    ]
-    assert b"rank 1 failed first: exit code 3" in done.stderr.splitlines()[-1]
+        b"rank 2: killed by SIGUSR1 (signal 10)"
+    )
+    assert b"rank 1 failed first: exit code 3" in last
 
 
 # Ranks 0 and 2 wait in init() for rank 1, which is not to come; they say what they were told.

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
-from horovod.runner import options
+from horovod.runner import descriptors, options
 from horovod.runner.config_file import ConfigFileError, flags_from_config, read_config_file
+from horovod.runner.descriptors import descriptor_fault
+from horovod.runner.environment import OWN_VARIABLES, rank_environment
 from horovod.runner.hosts import Host, HostsError, only_local, parse_hostfile, parse_hosts
 from horovod.runner.knobs import SWITCHES, VALUES, knob_fault
+from horovod.runner.misspelt import misspelt
 from horovod.runner.options import parse_options
 
 
@@ -153,6 +156,58 @@ def test_what_is_not_built_is_refused_by_name(capsys, row):
         argv = [flag, "1"] if has_value else [flag]
         text = refused(capsys, "-np", "1", *argv, "true")
         assert f"{flag}: {what}: not built yet" in text
+
+
+def test_help_has_what_is_not_built_under_a_heading_of_its_own(capsys, monkeypatch):
+    knob = Knob("cycle_time_ms", "HOROVOD_CYCLE_TIME", "DOUBLE", 0, 0, 10000, "ms", "")
+    monkeypatch.setattr(options, "knob_table", lambda: {knob.env: knob})
+    with pytest.raises(SystemExit) as caught:
+        parse_options(["--help"])
+    assert caught.value.code == 0
+    built, later = capsys.readouterr().out.split("not built yet; each is refused")
+    assert "--cycle-time-ms" in built and "--cycle-time-ms" not in later
+    for flag in ("--timeline-filename", "--mpi-args", "--autotune", "--min-np"):
+        assert flag in later and f"{flag} " not in built
+
+
+KNOWN = {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME", "HOROVOD_CPU_OPERATIONS", "HOROVOD_RANK"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "knob"),
+    [
+        ("HOROVOD_FUSION_TRESHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("HOROVOD_FUSION_THRESHHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("HOROVOD_CYCLETIME", "HOROVOD_CYCLE_TIME"),
+        ("horovod_cycle_time", "HOROVOD_CYCLE_TIME"),
+        ("HOROVOD_CYCLE_TIME", None),
+        ("HOROVOD_GPU_OPERATIONS", None),
+        ("HOROVOD_WITH_TENSORFLOW", None),
+        ("HOROVOD_", None),
+        ("FUSION_THRESHOLDS", None),
+    ],
+)
+def test_only_a_near_miss_of_a_knob_is_called_misspelt(variable, knob):
+    assert misspelt([variable, "PATH"], KNOWN) == ([(variable, knob)] if knob else [])
+
+
+def test_the_launchers_own_variables_are_all_listed():
+    made = rank_environment(
+        {}, rank=0, size=1, hostname="h", rendezvous_address="", secret=b"", job_id=""
+    )
+    assert {name for name in made if name.startswith("HOROVOD_")} == OWN_VARIABLES
+
+
+@pytest.mark.parametrize(
+    ("size", "copies", "allowed", "fits"),
+    [(4, False, 64, True), (30, False, 64, False), (8, True, 64, True), (13, True, 64, False),
+     (10_000, True, -1, True)],
+)  # fmt: skip
+def test_descriptors_are_counted_before_the_start(monkeypatch, size, copies, allowed, fits):
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (allowed, allowed))
+    fault = descriptor_fault(size, copies=copies)
+    assert (fault is None) == fits
+    assert fits or (f"-np {size}" in fault and f"allows {allowed}" in fault)
 
 
 @pytest.mark.parametrize(

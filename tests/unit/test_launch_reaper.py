@@ -16,6 +16,7 @@ import pytest
 from horovod.runner.reaper import members
 
 PYTHON = [sys.executable, "-c"]
+NO_JOB = uuid.uuid4().hex.encode()
 
 
 @contextlib.contextmanager
@@ -62,9 +63,9 @@ def test_by_session_and_by_environment() -> None:
         assert sorted(members([plain.pid], job_id.encode())) == sorted([marked.pid, plain.pid])
         plain.kill()
         deadline_s = time.monotonic() + 10
-        while members([plain.pid], b"none") and time.monotonic() < deadline_s:
+        while members([plain.pid], NO_JOB) and time.monotonic() < deadline_s:
             time.sleep(0.01)
-        assert members([plain.pid], b"none") == []  # a zombie is nobody
+        assert members([plain.pid], NO_JOB) == []  # a zombie is nobody
 
 
 def test_a_child_is_found_by_its_parent_and_remembered() -> None:
@@ -75,11 +76,11 @@ def test_a_child_is_found_by_its_parent_and_remembered() -> None:
     child = int(process.stdout.readline())
     try:
         seen: dict[int, int] = {}
-        assert sorted(members([process.pid], b"none", seen)) == sorted([process.pid, child])
+        assert sorted(members([process.pid], NO_JOB, seen)) == sorted([process.pid, child])
         process.kill()
         process.wait()
-        assert members([process.pid], b"none") == []
-        assert members([process.pid], b"none", seen) == [child]
+        assert members([process.pid], NO_JOB) == []
+        assert members([process.pid], NO_JOB, seen) == [child]
     finally:
         process.kill()
         os.kill(child, signal.SIGKILL)
@@ -90,10 +91,10 @@ def test_a_child_is_found_by_its_parent_and_remembered() -> None:
 def test_what_was_seen_is_known_by_its_start_too(start: int) -> None:
     with started(SLEEPS) as process:
         seen: dict[int, int] = {}
-        members([process.pid], b"none", seen)
+        members([process.pid], NO_JOB, seen)
         assert seen.keys() == {process.pid}
         seen[process.pid] += start  # as if the number were another one's by now
-        assert members([], b"none", seen) == ([] if start else [process.pid])
+        assert members([], NO_JOB, seen) == ([] if start else [process.pid])
 
 
 def test_a_process_without_its_first_thread_lives() -> None:
@@ -102,7 +103,7 @@ def test_a_process_without_its_first_thread_lives() -> None:
         while b") Z" not in _stat(process.pid) and time.monotonic() < deadline_s:
             time.sleep(0.01)
         assert b") Z" in _stat(process.pid)
-        assert members([process.pid], b"none") == [process.pid]
+        assert members([process.pid], NO_JOB) == [process.pid]
 
 
 def _stat(pid: int) -> bytes:

@@ -74,6 +74,11 @@ def test_a_job_of_one_is_alone_under_any_launcher(env: dict[str, str]) -> None:
         ({"HOROVOD_CROSS_RANK": "1"}, "HOROVOD_CROSS_RANK=1"),
         ({"HOROVOD_SECRET_KEY": "xyz"}, "HOROVOD_SECRET_KEY"),
         ({"HOROVOD_RENDEZVOUS_ADDR": ""}, "HOROVOD_RENDEZVOUS_ADDR"),
+        ({"HOROVOD_RENDEZVOUS_ADDR": "here"}, "HOROVOD_RENDEZVOUS_ADDR"),
+        ({"HOROVOD_RANK": "\u0661"}, "HOROVOD_RANK is"),  # a digit, but not one of ours
+        ({"HOROVOD_SIZE": "99999999"}, "HOROVOD_SIZE=99999999 is more than"),
+        ({"HOROVOD_CROSS_SIZE": "2"}, "HOROVOD_CROSS_RANK is not set, but HOROVOD_CROSS_SIZE=2"),
+        ({"HOROVOD_HOSTNAME": "a b"}, "HOROVOD_HOSTNAME is 'a b'"),
     ],
     ids=str,
 )

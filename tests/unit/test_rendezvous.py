@@ -157,7 +157,14 @@ def test_the_launcher_knows_the_size():
 
 @pytest.mark.parametrize(
     "changes",
-    [{"pid": "x"}, {"rank": True}, {"rank": None}, {"endpoints": "a"}, {"endpoints": [1]}],
+    [
+        {"size": 1 << 62},
+        {"pid": "x"},
+        {"rank": True},
+        {"rank": None},
+        {"endpoints": "a"},
+        {"endpoints": [1]},
+    ],
     ids=str,
 )
 def test_a_malformed_member_is_refused_by_field(server, changes):

@@ -28,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the arguments after the program's name; default: sys.argv's.
 
     Returns:
-      The exit code: 0, the first failing rank's, 128 + signal, 126 or 127 when the command cannot
-      be run or is not found.  A fault in the options raises SystemExit(2).
+      The exit code: 0, the first failing rank's, 128 + signal, 1 when only the output was lost, 126
+      or 127 when the job cannot be started or the command is not found.  A fault in the options
+      raises SystemExit(2).
     """
     _fill_standard_descriptors()
     options = parse_options(sys.argv[1:] if argv is None else argv)
