@@ -22,6 +22,7 @@ from horovod.common.rendezvous import (
     RendezvousAuthError,
     RendezvousError,
     RendezvousTimeoutError,
+    RendezvousVersionError,
     client_mac,
     meet,
     name_ranks,
@@ -339,6 +340,24 @@ def test_the_client_gives_up_on_a_server_that_says_nothing(monkeypatch):
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(RendezvousTimeoutError, match="reached no server"):
             meet(address, SECRET, member(0, 1), 1)
+
+
+def test_a_server_of_another_version_is_named_unless_another_address_helps(server):
+    with socket.create_server(("127.0.0.1", 0)) as newer:
+
+        def greet():
+            for _ in range(2):
+                client, _ = newer.accept()
+                client.sendall(b"HVD-RENDEZVOUS-2 " + b"00" * 32 + b"\n")
+                client.close()
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        address = f"127.0.0.1:{newer.getsockname()[1]}"
+        with pytest.raises(RendezvousVersionError, match=r"HVD-RENDEZVOUS-2.*HVD-RENDEZVOUS-1"):
+            meet(address, SECRET, member(0, 1), 30)
+        assert meet(f"{address},{server.address}", SECRET, member(0, 1), 30).generation == 1
+        thread.join()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ __all__ = [
     "RendezvousAuthError",
     "RendezvousError",
     "RendezvousTimeoutError",
+    "RendezvousVersionError",
     "Round",
     "client_mac",
     "meet",
@@ -69,6 +70,10 @@ class RendezvousTimeoutError(RendezvousError):
 
 class RendezvousAuthError(RendezvousError):
     """The two sides do not share the job's secret."""
+
+
+class RendezvousVersionError(RendezvousError):
+    """The server speaks another version of the protocol."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,8 @@ def meet(address: str, secret: bytes, member: Mapping[str, Any], timeout_s: floa
 
     Raises:
       RendezvousTimeoutError: not all ranks came, or no server was reached, in time.
-      RendezvousAuthError: every address refused our secret, or does not know it.
+      RendezvousAuthError, RendezvousVersionError: at every address is a server that refused our
+        secret, does not know it, or is of another version; the last one's reason.
       RendezvousError: the ranks contradict each other; the text names both values.
       ValueError: an address or the member is malformed.
     """
@@ -112,12 +118,12 @@ def meet(address: str, secret: bytes, member: Mapping[str, Any], timeout_s: floa
     wait = _Wait(address, int(member["rank"]), int(member["size"]), timeout_s)
     retry_s = _RETRY_FIRST_S
     while True:
-        refused: RendezvousAuthError | None = None
+        refused: RendezvousError | None = None
         refusals = 0
         for host, port in candidates:
             try:
                 return _meet_at(host, port, secret, body, wait)
-            except RendezvousAuthError as error:
+            except (RendezvousAuthError, RendezvousVersionError) as error:
                 refused, refusals = error, refusals + 1
             except (OSError, _NotOurServerError) as error:
                 wait.missing = []
@@ -235,7 +241,7 @@ def _meet_at(host: str, port: int, secret: bytes, body: str, wait: _Wait) -> Rou
         except ValueError:
             server_nonce = b""
         if tag != GREETING and re.fullmatch(r"HVD-RENDEZVOUS-\d+", tag):
-            raise RendezvousError(
+            raise RendezvousVersionError(
                 f"the rendezvous server at {host}:{port} speaks {tag}, this rank {GREETING}; "
                 "install one version for the launcher and all ranks"
             )
