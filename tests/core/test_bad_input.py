@@ -330,7 +330,7 @@ def test_a_rank_stopped_in_the_middle_of_a_handshake_keeps_nobody_waiting(
     # Its part is half sent: the others are told who is missing, not that the server is mute.
     with connect(server) as stopped:
         stopped.sendall(hello(nonce_of(stopped), member(1, 2))[:100])
-        env = place(server.address, 0, 2, START_TIMEOUT_SECONDS="2")
+        env = place(server.address, 0, 2, START_TIMEOUT_SECONDS="5")
         [lines] = outputs([start(env)])
     assert "waited" in lines[0] and "rank 1" in lines[0]
     assert float(lines[1]) < SOON_S
