@@ -1,0 +1,113 @@
+"""Faults at random moments, on every transport; prints a table.  `make test-faults` runs it."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from tests.faults import table, trial
+from tests.faults.catalog import FAULTS, TRANSPORTS, Trial, draw, fault_named
+from tests.faults.judge import Observation, Verdict, judge
+
+__all__ = ["main", "run_all"]
+
+_DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
+_MOMENTS = 20
+_JOBS = 3
+_MOST_FAILURES = 5  # after that more of them say nothing new
+
+
+def run_all(
+    trials: Sequence[Trial], jobs: int, slack: float = 1.0
+) -> tuple[list[table.Result], list[str]]:
+    """Runs trials, a few at once, with a line of progress for each.
+
+    Args:
+      trials: what to run.
+      jobs: how many at once.
+      slack: times the bounds, for a machine that does other work.
+
+    Returns:
+      The results in the order in which they came, and a report for each trial that failed.  After
+      _MOST_FAILURES of them the rest is not run.
+    """
+    results: list[table.Result] = []
+    failures: list[str] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(trial.run, item) for item in trials]
+        for future in as_completed(running):
+            if future.cancelled():
+                continue
+            seen = future.result()
+            verdict = judge(seen, slack)
+            results.append(table.Result(seen.trial, verdict, len(seen.left_behind())))
+            print(f"[{len(results)}/{len(trials)}] {_line(seen, verdict)}", flush=True)
+            if verdict.complaints:
+                failures.append(_report(seen, verdict))
+                if len(failures) == _MOST_FAILURES:
+                    for item in running:
+                        item.cancel()
+    return results, failures
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 1 if a trial failed."""
+    parser = argparse.ArgumentParser(prog="tools/test_faults.sh", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the random moments; default: a new one")
+    parser.add_argument("--quick", action="store_true", help="one moment per fault")
+    parser.add_argument("--only", metavar="TRANSPORT/FAULT[/NUMBER]", help="run these alone")
+    parser.add_argument("--write-docs", action="store_true", help=f"the table into {_DOCUMENT}")
+    options = parser.parse_args(arguments)
+    seed = random.randrange(2**31) if options.seed is None else options.seed
+    trials = _chosen(seed, options.quick, options.only)
+    print(f"{len(trials)} trials, {_JOBS} at once; repeat with --seed {seed}", flush=True)
+
+    start_s = time.monotonic()
+    results, failures = run_all(trials, _JOBS)
+    print(f"\n{table.table(results)}\n\n{time.monotonic() - start_s:.0f} s, seed {seed}")
+    for failure in failures:
+        print(f"\n{failure}\none again: tools/test_faults.sh --seed {seed} --only LABEL")
+    if failures:
+        print(f"\n{len(failures)} of {len(results)} trials failed; {len(trials)} were planned")
+        return 1
+    if options.write_docs:
+        text = _DOCUMENT.read_text()
+        _DOCUMENT.write_text(table.replaced(text, table.table(results)))
+    return 0
+
+
+def _chosen(seed: int, quick: bool, only: str | None) -> list[Trial]:
+    if only:
+        transport, name, *number = only.split("/")
+        numbers = [int(n) for n in number] or list(range(_MOMENTS))
+        return [draw(seed, transport, fault_named(name), n) for n in numbers]
+    # Number 1 falls into training, and its ranks meet again.
+    numbers = [1] if quick else list(range(_MOMENTS))
+    return [draw(seed, t, f, n) for n in numbers for t in TRANSPORTS for f in FAULTS]
+
+
+def _line(seen: Observation, verdict: Verdict) -> str:
+    where = "init()" if verdict.in_init else "training"
+    worst = f"worst {max(verdict.seconds) * 1e3:.0f} ms" if verdict.seconds else "no time"
+    outcome = "FAILED" if verdict.complaints else "ok"
+    return (
+        f"{seen.trial.label}: rank {seen.trial.victim} of {seen.trial.size} in {where}, "
+        f"{worst}: {outcome}"
+    )
+
+
+def _report(seen: Observation, verdict: Verdict) -> str:
+    lines = [f"=== {seen.trial}", *(f"  {complaint}" for complaint in verdict.complaints)]
+    for rank, output in enumerate(seen.outputs):
+        events = [event for event in seen.events[rank] if event["event"] != "step"]
+        lines += [f"--- rank {rank}, status {seen.statuses[rank]}, reported {events}", output]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
