@@ -4,7 +4,7 @@
 TF ?= 2.15.1
 export TF
 
-.PHONY: help setup build test smoke check format demo test-sanitizers clean
+.PHONY: help setup build test smoke check format demo test-sanitizers test-faults clean
 
 help:
 	@echo "make demo             set up, build, and train a model on two processes"
@@ -14,6 +14,7 @@ help:
 	@echo "make smoke            a quick test on N ranks, for TF=2.21.0"
 	@echo "make check            format, lint, types, layers;   make format cures the first"
 	@echo "make test-sanitizers  C++ tests under TSan, ASan and UBSan"
+	@echo "make test-faults      ranks that die or stop at 280 random moments: 4 minutes"
 	@echo "make clean            remove what was built; the venvs stay"
 	@echo "TF=2.21.0 uses that TensorFlow, in a venv of its own"
 
@@ -43,6 +44,10 @@ demo: build
 
 test-sanitizers: setup
 	@tools/test_sanitizers.sh
+
+# FAULTS_ARGS go to the script, e.g. FAULTS_ARGS="--seed 7 --only tcp/kill".
+test-faults: build
+	@tools/test_faults.sh $(FAULTS_ARGS)
 
 clean:
 	@tools/clean.sh

@@ -34,15 +34,13 @@ def run_all(
 
     Returns:
       The results in the order in which they came, and a report for each trial that failed.  After
-      _MOST_FAILURES of them the rest is not run.
+      _MOST_FAILURES of them the rest is left out.
     """
     results: list[table.Result] = []
     failures: list[str] = []
-    with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(trial.run, item) for item in trials]
-        for future in as_completed(running):
-            if future.cancelled():
-                continue
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([pool.submit(trial.run, item) for item in trials]):
             seen = future.result()
             verdict = judge(seen, slack)
             results.append(table.Result(seen.trial, verdict, len(seen.left_behind())))
@@ -50,8 +48,9 @@ def run_all(
             if verdict.complaints:
                 failures.append(_report(seen, verdict))
                 if len(failures) == _MOST_FAILURES:
-                    for item in running:
-                        item.cancel()
+                    break
+    finally:  # also of Ctrl-C: trials that run come to their end, and no other begins
+        pool.shutdown(cancel_futures=True)
     return results, failures
 
 
@@ -71,9 +70,11 @@ def main(arguments: Sequence[str]) -> int:
     results, failures = run_all(trials, _JOBS)
     print(f"\n{table.table(results)}\n\n{time.monotonic() - start_s:.0f} s, seed {seed}")
     for failure in failures:
-        print(f"\n{failure}\none again: tools/test_faults.sh --seed {seed} --only LABEL")
+        print(f"\n{failure}")
     if failures:
-        print(f"\n{len(failures)} of {len(results)} trials failed; {len(trials)} were planned")
+        label = failures[0].partition(":")[0]
+        print(f"\n{len(failures)} of {len(results)} trials failed, {len(trials)} were planned")
+        print(f"one again: tools/test_faults.sh --seed {seed} --only {label}")
         return 1
     if options.write_docs:
         text = _DOCUMENT.read_text()
@@ -102,10 +103,21 @@ def _line(seen: Observation, verdict: Verdict) -> str:
 
 
 def _report(seen: Observation, verdict: Verdict) -> str:
-    lines = [f"=== {seen.trial}", *(f"  {complaint}" for complaint in verdict.complaints)]
-    for rank, output in enumerate(seen.outputs):
-        events = [event for event in seen.events[rank] if event["event"] != "step"]
-        lines += [f"--- rank {rank}, status {seen.statuses[rank]}, reported {events}", output]
+    item = seen.trial
+    after = "its call of init()" if item.in_init else "init()"
+    lines = [
+        f"{item.label}: {item.fault.title} of rank {item.victim} of {item.size}, "
+        f"{item.delay_s:.3f} s after {after}",
+        *(f"  {complaint}" for complaint in verdict.complaints),
+    ]
+    for rank in range(item.size):
+        lines.append(f"--- rank {rank}, status {seen.statuses[rank]}; s from the fault, event:")
+        for event in seen.events[rank]:
+            if event["event"] != "step":
+                fields = {k: v for k, v in event.items() if k not in ("event", "at_s")}
+                moment_s = event["at_s"] - (seen.fault_s or 0.0)
+                lines.append(f"  {moment_s:+.3f} {event['event']} {fields or ''}")
+        lines.append(seen.outputs[rank])
     return "\n".join(lines)
 
 

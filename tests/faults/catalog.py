@@ -11,9 +11,9 @@ __all__ = ["FAULTS", "TRANSPORTS", "Fault", "Trial", "draw", "fault_named"]
 TRANSPORTS = ("tcp",)  # values of HOROVOD_TRANSPORT
 
 _SIZES = (2, 3, 4)
-_INIT_EVERY = 5  # each fifth moment falls into init()
+_INIT_EVERY = 4  # each fourth moment falls into init()
 _LATEST_IN_TRAINING_S = 1.5  # after init()
-_LATEST_IN_INIT_S = 0.3  # after the victim calls it
+_LATEST_IN_INIT_S = 0.2  # after the victim calls it
 _STOPPED_S = (1.0, 3.0)
 _REJOINS_EVERY = 3  # of the faults that everybody survives and that may end without a second init()
 

@@ -13,7 +13,6 @@ moment (CLOCK_MONOTONIC, the same clock in all processes of a machine):
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import os
@@ -22,9 +21,10 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+
+from tests.faults.remains import descriptors, remains
 
 __all__ = ["FAULT_SIGNAL", "RankSpec", "STEPS_AFTER"]
 
@@ -78,7 +78,7 @@ class _Rank:
         from tests.faults.steps import Steps
 
         core.load()
-        descriptors = _descriptors("self")
+        before = descriptors("self")
         steps = Steps(leaves_requests=self._spec.fault in ("exit0", "exit3", "exception"))
         self._tell("starting")
         for generation in range(1 + self._spec.rejoins):
@@ -95,11 +95,11 @@ class _Rank:
                 code = error.code if isinstance(error, core.CoreError) else None
                 self._tell("raised", at_s, code=code, text=str(error), generation=generation)
             basics.shutdown()
-            remains = [f"rank: {what}" for what in _remains("self", descriptors)]
+            left = [f"rank: {what}" for what in remains("self", before)]
             if self._loader:
-                remains += [f"loader: {what}" for what in _remains(str(self._loader), descriptors)]
+                left += [f"loader: {what}" for what in remains(str(self._loader), before)]
                 self._end_loader()
-            self._tell("left", remains=remains, generation=generation)
+            self._tell("left", remains=left, generation=generation)
 
     def _train(self, steps: Any, generation: int) -> None:
         number = 0
@@ -143,25 +143,6 @@ class _Rank:
         at_s = time.monotonic() if at_s is None else at_s
         line = json.dumps({"event": event, "at_s": at_s, **fields}) + "\n"
         os.write(self._report_fd, line.encode())
-
-
-def _descriptors(pid: str) -> list[str]:
-    """What each open descriptor of a process is, e.g. "socket:[123]"; sorted."""
-    found = []
-    for number in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):  # the one by which we list
-            found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
-    return sorted(found)
-
-
-def _remains(pid: str, before: list[str]) -> list[str]:
-    """Names descriptors of a process beyond those before, and mappings of shared memory."""
-    left = _descriptors(pid)
-    for what in before:
-        if what in left:
-            left.remove(what)
-    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return left + [line for line in maps if "memfd:" in line]
 
 
 if __name__ == "__main__":
