@@ -158,6 +158,8 @@ def _errors(
         if not any(re.search(rf"\brank {cause}\b{how}", text) for cause in causes):
             yield f"rank {rank} does not say 'rank {victim}{how}': {text}"
         if in_init:
+            if code == core.SHUTDOWN and not fault.orderly:
+                yield f"rank {rank} takes it for an orderly end: {text}"
             continue
         want = core.SHUTDOWN if fault.orderly else core.PEER_LOST
         if code != want:

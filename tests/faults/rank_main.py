@@ -24,7 +24,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
+from horovod.common import basics, core
+from horovod.common.exceptions import HorovodInternalError
 from tests.faults.remains import descriptors, remains
+from tests.faults.steps import Steps
 
 __all__ = ["FAULT_SIGNAL", "RankSpec", "STEPS_AFTER"]
 
@@ -69,24 +72,18 @@ class _Rank:
         self._spec = spec
         self._report_fd = os.open(spec.report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._loader = 0  # pid
-        # Before the slow imports, so that no moment is too early.
         signal.signal(FAULT_SIGNAL, self._on_fault_signal)
 
     def run(self) -> None:
-        from horovod.common import basics, core
-        from horovod.common.exceptions import HorovodInternalError
-        from tests.faults.steps import Steps
-
         core.load()
         before = descriptors("self")
-        steps = Steps(leaves_requests=self._spec.fault in ("exit0", "exit3", "exception"))
         self._tell("starting")
         for generation in range(1 + self._spec.rejoins):
             try:
                 basics.init()
                 self._fork_loader()
                 self._tell("initialized", generation=generation, loader=self._loader)
-                self._train(steps, generation)
+                self._train(Steps(leaves_requests=bool(self._spec.fault)), generation)
             except Planned:
                 if self._spec.fault != "caught":
                     raise
@@ -101,7 +98,7 @@ class _Rank:
                 self._end_loader()
             self._tell("left", remains=left, generation=generation)
 
-    def _train(self, steps: Any, generation: int) -> None:
+    def _train(self, steps: Steps, generation: int) -> None:
         number = 0
         more = True
         while more:

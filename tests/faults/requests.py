@@ -1,8 +1,9 @@
 """Requests that a rank may leave in flight when it ends: no Python runs at their completion.
 
 `tests.core.client` completes a request in Python, on the core's thread.  In an interpreter that
-is shutting down such a call never returns, which no framework's completion does.  Here buffers
-are never freed and the completion is a semaphore of the C library.
+is shutting down such a call never returns, and an exception from a signal handler may leave the
+lock taken for which it waits; no framework's completion does either.  Here buffers are never freed
+and the completion is a semaphore of the C library.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ _BROADCAST_FLOATS = 5_000
 
 
 class Steps:
-    """Makes steps; the names are the same in each.
+    """Makes the steps of one generation; the names are the same in each.
 
     Args:
-      leaves_requests: whether the process may end with requests in flight.
+      leaves_requests: whether the caller may be interrupted with requests in flight.
     """
 
     def __init__(self, *, leaves_requests: bool) -> None:

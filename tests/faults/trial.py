@@ -198,20 +198,22 @@ class _Job:
 
     def _look_at_what_is_left(self) -> None:
         """The victim's loader must live, and hold nothing of ours; it is all that may be left."""
+        trial = self._trial
         living = members(set(), self._job_id.encode())
-        if self._trial.fault.victim_status is not None:
-            for event in self._events(self._trial.victim, "initialized"):
-                loader = event["loader"]
-                if loader in living:
-                    living.remove(loader)
-                    # Files are what the harness gave the rank; the core opens none.
-                    self._left += [
-                        f"the victim's loader: {what}"
-                        for what in remains(str(loader), ())
-                        if not what.startswith("/") or what.startswith("/memfd:")
-                    ]
-                else:
-                    self._left.append(f"the victim's loader, pid {loader}, has ended too early")
+        if trial.fault.victim_status is not None:
+            # It may have forked one and died before it could tell.
+            loaders = [pid for pid in living if _session(pid) == self._processes[trial.victim].pid]
+            for event in self._events(trial.victim, "initialized"):
+                if event["loader"] not in loaders:
+                    self._left.append(f"no loader {event['loader']}: it has ended too early")
+            for pid in loaders:
+                # Files are what the harness gave the rank; the core opens none.
+                self._left += [
+                    f"the victim's loader: {what}"
+                    for what in remains(str(pid), ())
+                    if not what.startswith("/") or what.startswith("/memfd:")
+                ]
+            living = [pid for pid in living if pid not in loaders]
         for pid in living:
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
@@ -249,3 +251,10 @@ class _Job:
     @property
     def _finish_file(self) -> Path:
         return self._folder / "finish"
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None

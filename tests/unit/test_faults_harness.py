@@ -14,7 +14,7 @@ import pytest
 
 from horovod.common import core
 from tests.faults import table
-from tests.faults.catalog import FAULTS, Trial, draw, fault_named
+from tests.faults.catalog import FAULTS, Fault, Trial, draw, fault_named
 from tests.faults.judge import BOUND_S, START_TIMEOUT_S, Observation, judge
 from tests.faults.rank_main import STEPS_AFTER
 from tests.faults.remains import descriptors, remains
@@ -71,7 +71,7 @@ def _raised(seen: Observation, rank: int = 2) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_trial_as_it_should_be_has_no_complaint(fault) -> None:
+def test_a_trial_as_it_should_be_has_no_complaint(fault: Fault) -> None:
     verdict = judge(_good(fault.name))
     assert verdict.complaints == []
     assert not verdict.in_init
@@ -103,7 +103,9 @@ _PLANTED: list[tuple[str, Callable[[Observation], Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "plant", "words"), _PLANTED)
-def test_a_planted_fault_is_found(name: str, plant: Callable[[Observation], Any], words: str):
+def test_a_planted_fault_is_found(
+    name: str, plant: Callable[[Observation], Any], words: str
+) -> None:
     seen = _good(name)
     plant(seen)
     complaints = judge(seen).complaints
@@ -133,6 +135,8 @@ def test_during_init_the_bound_is_the_start_timeout() -> None:
     assert verdict.in_init and verdict.complaints == []
     _raised(seen).update(text="init: waited for rank 0")
     assert len(judge(seen).complaints) == 1
+    _raised(seen).update(text="rank 1 ended in order", code=core.SHUTDOWN)
+    assert "takes it for an orderly end" in judge(seen).complaints[0]
 
 
 def test_slack_widens_the_bounds() -> None:
