@@ -59,16 +59,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools/test_faults.sh", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the random moments; default: a new one")
     parser.add_argument("--quick", action="store_true", help="one moment per fault")
-    parser.add_argument("--only", metavar="TRANSPORT/FAULT[/NUMBER]", help="run these alone")
+    parser.add_argument("--only", metavar="TRANSPORT[/FAULT[/NUMBER]]", help="run these alone")
     parser.add_argument("--write-docs", action="store_true", help=f"the table into {_DOCUMENT}")
     options = parser.parse_args(arguments)
     seed = random.randrange(2**31) if options.seed is None else options.seed
-    trials = _chosen(seed, options.quick, options.only)
+    try:
+        trials = _chosen(seed, options.quick, options.only)
+    except ValueError as error:
+        parser.error(f"--only {options.only}: {error}")
     print(f"{len(trials)} trials, {_JOBS} at once; repeat with --seed {seed}", flush=True)
 
     start_s = time.monotonic()
     results, failures = run_all(trials, _JOBS)
-    print(f"\n{table.table(results)}\n\n{time.monotonic() - start_s:.0f} s, seed {seed}")
+    took_s = time.monotonic() - start_s
+    text = f"{table.table(results)}\n\n{len(results)} runs in {took_s:.0f} s, seed {seed}."
+    print(f"\n{text}")
     for failure in failures:
         print(f"\n{failure}")
     if failures:
@@ -77,16 +82,16 @@ def main(arguments: Sequence[str]) -> int:
         print(f"one again: tools/test_faults.sh --seed {seed} --only {label}")
         return 1
     if options.write_docs:
-        text = _DOCUMENT.read_text()
-        _DOCUMENT.write_text(table.replaced(text, table.table(results)))
+        _DOCUMENT.write_text(table.replaced(_DOCUMENT.read_text(), text))
     return 0
 
 
 def _chosen(seed: int, quick: bool, only: str | None) -> list[Trial]:
     if only:
-        transport, name, *number = only.split("/")
-        numbers = [int(n) for n in number] or list(range(_MOMENTS))
-        return [draw(seed, transport, fault_named(name), n) for n in numbers]
+        transport, *rest = only.split("/", 2)
+        faults = [fault_named(rest[0])] if rest else list(FAULTS)
+        numbers = [int(rest[1])] if len(rest) > 1 else list(range(_MOMENTS))
+        return [draw(seed, transport, fault, n) for n in numbers for fault in faults]
     # Number 1 falls into training, and its ranks meet again.
     numbers = [1] if quick else list(range(_MOMENTS))
     return [draw(seed, t, f, n) for n in numbers for t in TRANSPORTS for f in FAULTS]
@@ -110,12 +115,14 @@ def _report(seen: Observation, verdict: Verdict) -> str:
         f"{item.delay_s:.3f} s after {after}",
         *(f"  {complaint}" for complaint in verdict.complaints),
     ]
+    zero_s = seen.fault_s or min((e["at_s"] for events in seen.events for e in events), default=0.0)
+    zero = "the fault" if seen.fault_s else "the first event"
     for rank in range(item.size):
-        lines.append(f"--- rank {rank}, status {seen.statuses[rank]}; s from the fault, event:")
+        lines.append(f"--- rank {rank}, status {seen.statuses[rank]}; s from {zero}, event:")
         for event in seen.events[rank]:
             if event["event"] != "step":
                 fields = {k: v for k, v in event.items() if k not in ("event", "at_s")}
-                moment_s = event["at_s"] - (seen.fault_s or 0.0)
+                moment_s = event["at_s"] - zero_s
                 lines.append(f"  {moment_s:+.3f} {event['event']} {fields or ''}")
         lines.append(seen.outputs[rank])
     return "\n".join(lines)
