@@ -58,9 +58,12 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 1 if a trial failed."""
     parser = argparse.ArgumentParser(prog="tools/test_faults.sh", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the random moments; default: a new one")
-    parser.add_argument("--quick", action="store_true", help="one moment per fault")
-    parser.add_argument("--only", metavar="TRANSPORT[/FAULT[/NUMBER]]", help="run these alone")
-    parser.add_argument("--write-docs", action="store_true", help=f"the table into {_DOCUMENT}")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--quick", action="store_true", help="one moment per fault")
+    which.add_argument("--only", metavar="TRANSPORT[/FAULT[/NUMBER]]", help="run these alone")
+    which.add_argument(
+        "--write-docs", action="store_true", help=f"all, then the table into {_DOCUMENT.name}"
+    )
     options = parser.parse_args(arguments)
     seed = random.randrange(2**31) if options.seed is None else options.seed
     try:

@@ -14,6 +14,7 @@ import pytest
 
 from horovod.common import core
 from tests.faults import table
+from tests.faults.__main__ import main
 from tests.faults.catalog import FAULTS, Fault, Trial, draw, fault_named
 from tests.faults.judge import BOUND_S, START_TIMEOUT_S, Observation, judge
 from tests.faults.rank_main import STEPS_AFTER
@@ -165,6 +166,23 @@ def test_a_seed_draws_the_same_trials_and_another_one_others() -> None:
 def test_an_unknown_fault_is_named_with_those_that_exist() -> None:
     with pytest.raises(ValueError, match="no fault 'flood'; there are: kill, stop"):
         fault_named("flood")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--only", "tcp/flood"], "no fault 'flood'"),
+        (["--only", "tcp/kill/x"], "'x'"),
+        (["--only", "tcp", "--write-docs"], "not allowed with"),
+        (["--quick", "--write-docs"], "not allowed with"),
+    ],
+)
+def test_a_wrong_call_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert words in capsys.readouterr().err
 
 
 def test_the_table_counts_and_takes_the_worst() -> None:
