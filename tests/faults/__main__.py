@@ -124,7 +124,9 @@ def _report(seen: Observation, verdict: Verdict) -> str:
         lines.append(f"--- rank {rank}, status {seen.statuses[rank]}; s from {zero}, event:")
         for event in seen.events[rank]:
             if event["event"] != "step":
-                fields = {k: v for k, v in event.items() if k not in ("event", "at_s")}
+                fields = {
+                    k: v for k, v in event.items() if k not in ("event", "at_s", "descriptors")
+                }
                 moment_s = event["at_s"] - zero_s
                 lines.append(f"  {moment_s:+.3f} {event['event']} {fields or ''}")
         lines.append(seen.outputs[rank])

@@ -3,7 +3,7 @@
 Argument: a RankSpec as JSON.  Events go to the report, one JSON object a line, each with the
 moment (CLOCK_MONOTONIC, the same clock in all processes of a machine):
 
-  starting     is about to call init() for the first time
+  starting     is about to call init() for the first time; the descriptors that it has
   initialized  init() has returned; the loader's pid
   step         a step of the loop is over
   fault        the victim is about to do what the trial says
@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from horovod.common import basics, core
 from horovod.common.exceptions import HorovodInternalError
-from tests.faults.remains import descriptors, remains
+from tests.faults.remains import descriptors, remains, remains_of_child
 from tests.faults.steps import Steps
 
 __all__ = ["FAULT_SIGNAL", "RankSpec", "STEPS_AFTER"]
@@ -77,7 +77,7 @@ class _Rank:
     def run(self) -> None:
         core.load()
         before = descriptors("self")
-        self._tell("starting")
+        self._tell("starting", descriptors=before)
         for generation in range(1 + self._spec.rejoins):
             try:
                 basics.init()
@@ -94,7 +94,7 @@ class _Rank:
             basics.shutdown()
             left = [f"rank: {what}" for what in remains("self", before)]
             if self._loader:
-                left += [f"loader: {what}" for what in remains(str(self._loader), before)]
+                left += [f"loader: {what}" for what in remains_of_child(self._loader, before)]
                 self._end_loader()
             self._tell("left", remains=left, generation=generation)
 

@@ -24,7 +24,7 @@ from horovod.runner.rendezvous_server import RendezvousServer
 from tests.faults.catalog import Trial
 from tests.faults.judge import START_TIMEOUT_S, Observation
 from tests.faults.rank_main import FAULT_SIGNAL, STEPS_AFTER, RankSpec
-from tests.faults.remains import remains
+from tests.faults.remains import remains_of_child
 
 __all__ = ["run"]
 
@@ -206,13 +206,10 @@ class _Job:
             for event in self._events(trial.victim, "initialized"):
                 if event["loader"] not in loaders:
                     self._left.append(f"no loader {event['loader']}: it has ended too early")
+            before = self._events(trial.victim, "starting")[0]["descriptors"]
             for pid in loaders:
-                # Files are what the harness gave the rank; the core opens none.
-                self._left += [
-                    f"the victim's loader: {what}"
-                    for what in remains(str(pid), ())
-                    if not what.startswith("/") or what.startswith("/memfd:")
-                ]
+                left = remains_of_child(pid, before)
+                self._left += [f"the victim's loader: {what}" for what in left]
             living = [pid for pid in living if pid not in loaders]
         for pid in living:
             with contextlib.suppress(OSError):

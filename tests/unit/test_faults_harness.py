@@ -18,7 +18,7 @@ from tests.faults.__main__ import main
 from tests.faults.catalog import FAULTS, Fault, Trial, draw, fault_named
 from tests.faults.judge import BOUND_S, START_TIMEOUT_S, Observation, judge
 from tests.faults.rank_main import STEPS_AFTER
-from tests.faults.remains import descriptors, remains
+from tests.faults.remains import descriptors, remains, remains_of_child
 
 _FAULT_S = 10.0
 _VICTIM = 1
@@ -227,6 +227,31 @@ def test_a_memfd_that_remains_is_seen(kept: str) -> None:
     command = [sys.executable, "-c", _KEEPS_A_MEMFD, kept]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "memfd:planted" in output
+
+
+_CHILD_CLOSES_LATE = """
+import os, time
+reader, writer = os.pipe()
+print(flush=True)
+time.sleep(0.3)
+os.close(reader)
+os.close(writer)
+time.sleep(60)
+"""
+
+
+def test_a_child_that_has_not_run_yet_is_waited_for() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _CHILD_CLOSES_LATE], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            now = descriptors(str(child.pid))
+            before = [what for what in now if now.count(what) == 1]  # without the two ends
+            assert remains_of_child(child.pid, before) == []
+        finally:
+            child.kill()
 
 
 def test_a_pipe_that_remains_is_seen() -> None:
