@@ -41,6 +41,7 @@ def _again_and_again() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_hundred_generations_leave_no_descriptor(size: int) -> None:
     for left in run_ranks(_again_and_again, size, timeout_s=120):
@@ -88,6 +89,7 @@ def _killed(how: str) -> Any:
     return _until_it_fails()
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("how", ["plain", "forked"])
 def test_a_killed_rank_ends_the_others_by_name(size: int, how: str) -> None:
@@ -122,6 +124,7 @@ def _one_leaves(ending: str) -> Any:
     return _error_of(lambda: client.allreduce(np.float32(1), "never").wait())
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize(
     ("ending", "code", "words"),
     [
@@ -156,6 +159,7 @@ def _stopped_for_a_while() -> bool:
     return False
 
 
+@pytest.mark.usefixtures("transport")
 def test_a_stopped_rank_is_slow_and_not_lost() -> None:
     assert run_ranks(_stopped_for_a_while, 2) == [True, True]
 
@@ -207,6 +211,7 @@ def _forks() -> int:
     return status
 
 
+@pytest.mark.usefixtures("transport")
 def test_a_forked_child_is_no_rank_and_its_end_is_no_goodbye() -> None:
     assert run_ranks(_forks, 2) == [0, 0]
 
@@ -273,6 +278,7 @@ def _different_staging() -> str:
     return str(error.value)
 
 
+@pytest.mark.usefixtures("transport")
 def test_ranks_whose_blocks_would_differ_are_told() -> None:
     first, second = run_ranks(_different_staging, 2)
     assert first == second and "'8192'" in first
@@ -291,6 +297,7 @@ def _two_sets_of_different_sizes() -> bool:
     return True
 
 
+@pytest.mark.usefixtures("transport")
 def test_blocks_do_not_depend_on_what_ran_before() -> None:
     small = {"HOROVOD_STAGING_BYTES": "4096"}
     assert run_ranks(_two_sets_of_different_sizes, 4, env=small) == [True] * 4

@@ -100,6 +100,7 @@ Status Shutdown(int exit_status) {
     std::lock_guard<std::mutex> lock(process().mutex);
     runtime = process().runtime;
     ready = std::exchange(process().ready, false);
+    if (runtime == nullptr) process().listeners = {};  // nobody will call any more
   }
   if (runtime == nullptr) return Status::Ok();
   const Status status = runtime->Shutdown(exit_status);
@@ -173,6 +174,7 @@ hvd::World WorldFrom(const hvd_world& w) {
 
 Status ReadKnobs(bool warn, hvd::Config* config, hvd::LogLevel* level) {
   HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(warn, config));
+  HVD_RETURN_IF_ERROR(hvd::CheckTransport(config->transport));
   return hvd::ParseLogLevel(config->log_level, level);
 }
 

@@ -1,6 +1,7 @@
 #include "tf_ops/transport/registry.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tf_ops/base/strings.h"
@@ -75,25 +76,34 @@ const Row kRows[] = {
      }},
 };
 
+const Row* FindRow(const std::string& name) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
+                                [&](const Row& r) { return r.name == name; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+
 }  // namespace
+
+Status CheckTransport(const std::string& name) {
+  if (FindRow(name) != nullptr) return Status::Ok();
+  std::vector<std::string> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  return Status::InvalidArgument(
+      StrCat("HOROVOD_TRANSPORT is '", name, "'; this build has ", Join(names)));
+}
 
 Status NewFabric(const FabricOptions& options, const World& world, Listeners listeners,
                  FdTable* table, std::unique_ptr<Fabric>* fabric) {
   const std::string wanted =
       options.transport == "auto" && world.size == 1 ? "local" : options.transport;
-  std::vector<std::string> names;
-  for (const Row& row : kRows) {
-    names.push_back(row.name);
-    if (wanted != row.name) continue;
-    const std::string obstacle = row.obstacle(world);
-    if (!obstacle.empty()) {
-      return Status::InvalidArgument(StrCat("HOROVOD_TRANSPORT=", wanted, ": ", obstacle));
-    }
-    *fabric = row.make(options, world, std::move(listeners), table);
-    return Status::Ok();
+  HVD_RETURN_IF_ERROR(CheckTransport(wanted));
+  const Row& row = *FindRow(wanted);
+  const std::string obstacle = row.obstacle(world);
+  if (!obstacle.empty()) {
+    return Status::InvalidArgument(StrCat("HOROVOD_TRANSPORT=", wanted, ": ", obstacle));
   }
-  return Status::InvalidArgument(
-      StrCat("HOROVOD_TRANSPORT is '", wanted, "'; this build has ", Join(names)));
+  *fabric = row.make(options, world, std::move(listeners), table);
+  return Status::Ok();
 }
 
 Status OpenListener(bool loopback_only, FdTable* table, Listeners* listeners,

@@ -22,6 +22,9 @@ struct FabricOptions {
   size_t staging_bytes = 4 << 20;
 };
 
+// InvalidArgument: no such transport; the text lists those that there are.
+Status CheckTransport(const std::string& name);
+
 // InvalidArgument: no such transport, or it does not serve this world; the text lists those
 // that do.  `listeners` may be invalid when the world has one rank.
 Status NewFabric(const FabricOptions& options, const World& world, Listeners listeners,

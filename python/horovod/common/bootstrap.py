@@ -57,27 +57,36 @@ def start(
     if place.size == 1:
         meeting = rendezvous.Round(generation_alone, (member,), uuid.uuid4().hex)
     else:
-        buffer = ctypes.create_string_buffer(_MOST_ENDPOINT_BYTES)
-        loopback_only = int(place.local_size == place.size)
-        core.check(core.load().hvd_listen(loopback_only, buffer, len(buffer)))
-        member["endpoints"] = buffer.value.decode().split(",")
-        timeout_s = round(deadline_s - time.monotonic(), 1)
-        meeting = rendezvous.meet(place.rendezvous, place.secret, member, timeout_s)
-    for field in ("process_sets", *_MUST_AGREE):
-        _check_agreement(meeting.members, field)
-    first_set_id = max(int(other["least_set_id"]) for other in meeting.members)
+        meeting = _meet(place, member, deadline_s)
     world = _world(place, meeting, process_sets)
-    world.first_set_id = first_set_id
+    world.first_set_id = max(int(other["least_set_id"]) for other in meeting.members)
     world.start_timeout_s = max(1.0, deadline_s - time.monotonic())
     core.check(core.load().hvd_start(ctypes.byref(world)))
     try:
         while (code := core.load().hvd_wait_ready(_SLICE_S)) == core.DEADLINE_EXCEEDED:
             pass
-    except BaseException:  # KeyboardInterrupt: the next init() starts afresh
-        core.load().hvd_shutdown(0)
+    except BaseException:  # KeyboardInterrupt; to the others no orderly end
+        core.load().hvd_shutdown(1)
         raise
     core.check(code)
-    return first_set_id
+    return int(world.first_set_id)
+
+
+def _meet(place: Place, member: dict[str, Any], deadline_s: float) -> rendezvous.Round:
+    """Opens this rank's sockets and meets the other ranks; closes them again when that fails."""
+    buffer = ctypes.create_string_buffer(_MOST_ENDPOINT_BYTES)
+    loopback_only = int(place.local_size == place.size)
+    core.check(core.load().hvd_listen(loopback_only, buffer, len(buffer)))
+    try:
+        member["endpoints"] = buffer.value.decode().split(",")
+        timeout_s = round(deadline_s - time.monotonic(), 1)
+        meeting = rendezvous.meet(place.rendezvous, place.secret, member, timeout_s)
+        for field in ("process_sets", *_MUST_AGREE):
+            _check_agreement(meeting.members, field)
+    except BaseException:
+        core.load().hvd_shutdown(1)
+        raise
+    return meeting
 
 
 def _member(

@@ -85,17 +85,34 @@ Signature Of(Kind kind, const std::string& name, int root = 0) {
   return s;
 }
 
-class RuntimeTest : public testing::TestWithParam<std::tuple<std::string, int>> {
+// A transport, and how many ranks are on each host.
+class RuntimeTest : public testing::TestWithParam<std::tuple<std::string, std::vector<int>>> {
  protected:
   std::string transport() const { return std::get<0>(GetParam()); }
-  int size() const { return std::get<1>(GetParam()); }
+  int size() const { return static_cast<int>(Hosts().size()); }
+
+  // The host of each rank: ranks of one host do not follow each other.
+  static std::vector<std::string> HostsOf(std::vector<int> left) {
+    std::vector<std::string> hosts;
+    for (bool more = true; more;) {
+      more = false;
+      for (size_t h = 0; h < left.size(); ++h) {
+        if (left[h] == 0) continue;
+        --left[h];
+        more = true;
+        hosts.push_back("host" + std::to_string(h));
+      }
+    }
+    return hosts;
+  }
+  std::vector<std::string> Hosts() const { return HostsOf(std::get<1>(GetParam())); }
 
   // Runs `body` as every rank of a job, and shuts each rank down with `exit_status`.
   void Run(
       const std::function<void(int rank, Runtime& runtime)>& body,
       const std::function<int(int rank)>& exit_status = [](int) { return 0; }) {
     FdTable table;
-    Fabrics fabrics = MakeFabrics(transport(), size(), &table);
+    Fabrics fabrics = MakeFabrics(transport(), Hosts(), &table);
     if (size() > 2) {
       for (World& world : fabrics.worlds) world.process_sets.push_back({1, 2});
     }
@@ -417,11 +434,19 @@ TEST_P(RuntimeTest, ManyGenerationsInOneProcess) {
   }
 }
 
+using Case = std::tuple<std::string, std::vector<int>>;
+
 INSTANTIATE_TEST_SUITE_P(Transports, RuntimeTest,
-                         testing::Combine(testing::Values("local", "tcp"),
-                                          testing::Values(1, 2, 3, 4)),
+                         testing::Values(Case{"local", {1}}, Case{"local", {2}}, Case{"local", {3}},
+                                         Case{"local", {2, 2}}, Case{"local", {2, 1, 3}},
+                                         Case{"tcp", {2}}, Case{"tcp", {3}}, Case{"tcp", {2, 2}},
+                                         Case{"shm", {2}}, Case{"shm", {3}}, Case{"shm", {4}},
+                                         Case{"auto", {1, 1}}, Case{"auto", {2, 2}}),
                          [](const auto& info) {
-                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                           std::string name = std::get<0>(info.param);
+                           for (int ranks : std::get<1>(info.param))
+                             name += "_" + std::to_string(ranks);
+                           return name;
                          });
 
 }  // namespace
