@@ -121,19 +121,21 @@ TEST_P(Conformance, EveryPairExchangesEverySize) {
     const auto transport = fabric.NewTransport(Everyone());
     EXPECT_EQ(transport->rank(), rank);
     EXPECT_EQ(transport->size(), size());
-    for (size_t bytes : {0, 1, 7, 64, 4096, 65537, 3000000}) {
+    for (size_t bytes : {0, 1, 7, 64, 4096, 65537, 1500000}) {
       for (int s = 1; s < size(); ++s) {
         const int to = (rank + s) % size();
         const int from = (rank - s + size()) % size();
         std::vector<uint8_t> out(bytes), in(bytes, 0xee);
-        for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(i * 31 + rank * 7 + to);
+        std::vector<uint8_t> want(bytes);
+        for (size_t i = 0; i < bytes; ++i) {
+          out[i] = static_cast<uint8_t>(i * 31 + rank * 7 + to);
+          want[i] = static_cast<uint8_t>(i * 31 + from * 7 + rank);
+        }
         const Status status =
             transport->SendRecv({to, ConstBytes(out.data(), bytes), from, Bytes(in.data(), bytes),
                                  Deadline::After(seconds(20))});
         ASSERT_TRUE(status.ok()) << status;
-        for (size_t i = 0; i < bytes; ++i) {
-          ASSERT_EQ(in[i], static_cast<uint8_t>(i * 31 + from * 7 + rank)) << i << " of " << bytes;
-        }
+        ASSERT_TRUE(in == want) << bytes << " bytes from rank " << from;
       }
     }
   });
@@ -252,7 +254,7 @@ TEST_P(Conformance, ADifferentSizeIsFoundOut) {
 TEST_P(Conformance, ControlFramesKeepTheirOrderAndBellsRing) {
   FdTable table;
   Fabrics fabrics = MakeFabrics(transport(), size(), &table);
-  constexpr int kFrames = 200;
+  constexpr int kFrames = 60;
   std::vector<std::thread> threads;
   for (int r = 0; r < size(); ++r) {
     threads.emplace_back([&, r] {
@@ -264,7 +266,7 @@ TEST_P(Conformance, ControlFramesKeepTheirOrderAndBellsRing) {
         EXPECT_EQ(control.WaitAny(Deadline::After(seconds(20))).type, ControlEvent::Type::kWake);
       }
       // Frames grow to a megabyte, so that reads and writes are cut anywhere.
-      const auto frame = [](int i) { return std::string(i * i * 26, 'a' + i % 26); };
+      const auto frame = [](int i) { return std::string(i * i * 290, 'a' + i % 26); };
       if (r != 0) {
         for (int i = 0; i < kFrames; ++i) control.Send(0, frame(i));
         const ControlEvent event = control.WaitAny(Deadline::After(seconds(20)));

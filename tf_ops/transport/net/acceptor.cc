@@ -75,8 +75,7 @@ void Acceptor::AcceptAll(int listener) {
       // Out of descriptors or memory: the connection stays in the queue, and an
       // ever-readable listener must not keep this thread busy.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        trouble_ = StrCat("cannot accept a connection: ", ErrnoText(errno),
-                          "; raise the limit on open files (ulimit -n)");
+        trouble_ = StrCat("cannot accept a connection: ", ErrnoText(errno));
         HVD_LOG(kWarning) << trouble_;
         paused_until_ = Deadline::After(kPause);
       }

@@ -114,8 +114,10 @@ Status DialUnix(const std::string& name, FdTable* table, int stop_fd, Deadline d
 }  // namespace
 
 std::string ErrnoText(int error) {
-  char text[256] = "";
-  return strerror_r(error, text, sizeof(text));
+  char buffer[256] = "";
+  const std::string text = strerror_r(error, buffer, sizeof(buffer));
+  const bool no_descriptor = error == EMFILE || error == ENFILE;
+  return no_descriptor ? text + "; raise the limit on open files (ulimit -n)" : text;
 }
 
 Status Listen(bool loopback_only, FdTable* table, Fd* listener,

@@ -41,7 +41,7 @@ bool Pause(int stop_fd, Clock::duration time);
 Status WriteAll(int fd, ConstBytes out, int stop_fd, Deadline deadline);
 Status ReadAll(int fd, Bytes in, int stop_fd, Deadline deadline);
 
-// "Connection reset by peer", for `error` as errno has it.
+// "Connection reset by peer", for `error` as errno has it; and what to do, where that is known.
 std::string ErrnoText(int error);
 
 }  // namespace hvd

@@ -11,6 +11,8 @@
 namespace hvd {
 namespace {
 
+constexpr auto kToTellParent = std::chrono::seconds(5);
+
 constexpr char kLostFd[] =
     "its descriptor did not arrive; raise the limit on open files (ulimit -n)";
 
@@ -43,6 +45,7 @@ Status TreeStart::Run(Deadline deadline) {
   Came({rank_});
   if (parent_ >= 0) StartCall(deadline);
   const Status status = Proceed(deadline);
+  if (!status.ok()) AwaitParent(Earlier(deadline, Deadline::After(kToTellParent)));
   EndCall();
   parts_.clear();
   a_.control->EndStart();
@@ -84,6 +87,14 @@ void TreeStart::StartCall(Deadline deadline) {
     call_.over = true;
     a_.control->Wake();
   });
+}
+
+// Who fails while its parent is not there yet waits a little, to tell it why.
+void TreeStart::AwaitParent(Deadline deadline) {
+  while (call_.thread.joinable() && !deadline.passed() && a_.stop->reason().ok()) {
+    if (!AttachParent().ok() || a_.control->attached(parent_)) return;
+    (void)a_.control->WaitAny(deadline);
+  }
 }
 
 void TreeStart::EndCall() {

@@ -83,6 +83,7 @@ class TreeStart {
   // Takes over the parent's connection once it is there.
   Status AttachParent();
   void StartCall(Deadline deadline);
+  void AwaitParent(Deadline deadline);
   void EndCall();
   void Connect(int peer, Fd fd);
   Status OnFrame(int peer, const std::string& frame);

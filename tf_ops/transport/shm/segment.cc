@@ -27,12 +27,7 @@ size_t SlotsAt(const ShmLayout& l) {
   return (TagsAt(l) + l.slots * sizeof(SlotTag) + kPage - 1) / kPage * kPage;
 }
 
-std::string WithErrno(const char* what, int error) {
-  if (error == EMFILE || error == ENFILE) {
-    return StrCat(what, ": ", ErrnoText(error), "; raise the limit on open files (ulimit -n)");
-  }
-  return StrCat(what, ": ", ErrnoText(error));
-}
+std::string WithErrno(const std::string& what) { return StrCat(what, ": ", ErrnoText(errno)); }
 
 }  // namespace
 
@@ -65,7 +60,7 @@ std::string ShmSegment::MapMemory(const ShmLayout& layout, const Fd& fd,
                                   std::unique_ptr<ShmSegment>* segment) {
   const size_t bytes = layout.total_bytes();
   void* const base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) return WithErrno("mmap", errno);
+  if (base == MAP_FAILED) return WithErrno("mmap");
   madvise(base, bytes, MADV_DONTFORK);  // a forked child is no rank
   segment->reset(new ShmSegment(layout, static_cast<std::byte*>(base)));
   return {};
@@ -76,7 +71,7 @@ std::string ShmSegment::Make(const ShmLayout& layout, uint64_t generation, int r
                              std::unique_ptr<ShmSegment>* segment) {
   *fd = Fd::Make(table, [&] { return make_memory(layout.total_bytes()); });
   if (!fd->valid()) {
-    return WithErrno(StrCat("no memfd of ", layout.total_bytes(), " bytes").c_str(), errno);
+    return WithErrno(StrCat("no memfd of ", layout.total_bytes(), " bytes"));
   }
   std::string obstacle = MapMemory(layout, *fd, segment);
   if (!obstacle.empty()) return obstacle;
@@ -92,7 +87,7 @@ std::string ShmSegment::Make(const ShmLayout& layout, uint64_t generation, int r
 std::string ShmSegment::Map(const ShmLayout& layout, uint64_t generation, int rank, const Fd& fd,
                             std::unique_ptr<ShmSegment>* segment) {
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) return WithErrno("fstat", errno);
+  if (fstat(fd.get(), &info) != 0) return WithErrno("fstat");
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) return "its size is not sealed";
   if (static_cast<size_t>(info.st_size) < layout.total_bytes()) {
