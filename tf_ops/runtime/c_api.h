@@ -70,9 +70,9 @@ HVD_API const char* hvd_last_error(void);
 
 /* --- Start and end ------------------------------------------------------------------ */
 
-/* Opens the socket at which the other ranks will call, and writes its comma-separated
- * "address:port" list, at most `size` bytes with the final 0, into `endpoints`.  The next
- * hvd_start uses it. */
+/* Opens the sockets at which the other ranks will call, and writes what to publish about them,
+ * separated by commas, at most `size` bytes with the final 0, into `endpoints`.  The next
+ * hvd_start uses them. */
 HVD_API int hvd_listen(int loopback_only, char* endpoints, size_t size);
 
 /* Who takes part, the same on every rank but for the three rank numbers. */

@@ -1,13 +1,14 @@
 // A Transport moves bytes between the ranks of one process set.
 //
-// It is the only door to sockets and, later, to shared memory, MPI and NCCL: code
+// It is the only door to sockets and shared memory and, later, to MPI and NCCL: code
 // outside transport/<name>/ never includes a vendor header.
 //
 // Threads: the data thread makes every call; Fabric::Abort() ends one from outside.
 // Errors: always a Status, never an exception.
 //
-// To add one: implement this class and Fabric (fabric.h) in transport/<name>/, add one
-// row to transport/registry.cc and one line to tests/cc/transport/conformance_test.cc.
+// To add one between processes: implement this class and Plane (net/plane.h) in
+// transport/<name>/, add one row to transport/registry.cc, and one line each to
+// tests/cc/transport/conformance_test.cc and process_test.cc.
 
 #ifndef TF_OPS_TRANSPORT_TRANSPORT_H_
 #define TF_OPS_TRANSPORT_TRANSPORT_H_

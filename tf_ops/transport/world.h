@@ -23,7 +23,7 @@ struct World {
   std::string nonce;                                // fresh and random for each generation
   std::string secret;                               // the job's; proves who belongs to it
   std::vector<std::string> hosts;                   // host name of each rank
-  std::vector<std::vector<std::string>> endpoints;  // "address:port" of each rank
+  std::vector<std::vector<std::string>> endpoints;  // of each rank: net/endpoint.h
   // id -> members; [0] is all ranks.  The ids of older generations are not used again, and
   // have no members here.
   std::vector<std::vector<int>> process_sets;

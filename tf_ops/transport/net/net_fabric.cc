@@ -24,7 +24,7 @@ class NetFabric final : public Fabric {
 
   Status Start(Deadline deadline) override {
     HVD_RETURN_IF_ERROR(StartCrypto());
-    if (!stop_.valid() || !acceptor_.valid() || !control_.valid()) {
+    if (!stop_.valid() || !acceptor_.valid() || !control_.valid() || !start_.valid()) {
       return Status::Internal("no descriptor is left; raise the limit on open files (ulimit -n)");
     }
     return start_.Run(deadline);

@@ -58,6 +58,9 @@ class TreeStart {
   // What `args` points to outlives this object.
   explicit TreeStart(const TreeStartArgs& args);
 
+  // False: this process has no descriptor left, and nothing works.
+  bool valid() const { return call_.hang_up.valid(); }
+
   // Once.  Ends early with the Stop's reason, which comes with Wake() of the control channel.
   // DeadlineExceeded names the ranks that did not come, PeerLost those that left.
   Status Run(Deadline deadline);

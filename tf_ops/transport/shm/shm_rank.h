@@ -90,7 +90,7 @@ class ShmRank {
   Status BeginCall(uint64_t sequence);
 
  private:
-  // A few microseconds: about the time that two rescheduled threads cost.
+  // Looks before it sleeps: a few microseconds, about what a sleep and a wake cost.
   static constexpr int kSpins = 200;
 
   struct Content {
