@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 __all__ = ["FAULTS", "TRANSPORTS", "Fault", "Trial", "draw", "fault_named"]
 
-TRANSPORTS = ("tcp",)  # values of HOROVOD_TRANSPORT
+TRANSPORTS = ("tcp", "shm")  # values of HOROVOD_TRANSPORT
 
 _SIZES = (2, 3, 4)
 _INIT_EVERY = 4  # each fourth moment falls into init()

@@ -96,6 +96,24 @@ def test_a_lone_process_learns_the_digits(arguments: list[str], data_dir: Path) 
     assert len(_digests(stdout)) == 1
 
 
+def test_steady_training_announces_by_bits_alone(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it trains, what is announced in full is the same: each tensor once."""
+    monkeypatch.setenv("HOROVOD_LOG_LEVEL", "debug")
+    in_full, by_number = [], []
+    for epochs in ("2", "6"):
+        command = [HOROVODRUN, "-np", "2", sys.executable, str(EXAMPLES / "session_digits.py")]
+        done = _run([*command, "--epochs", epochs, "--data_dir", str(data_dir)])
+        assert done.returncode == 0, done.stdout + done.stderr
+        counts = re.findall(r"announced (\d+) tensors in full and (\d+) by their", done.stderr)
+        assert len(counts) == 2, done.stderr
+        in_full.append({int(full) for full, _ in counts})
+        by_number.append(min(int(number) for _, number in counts))
+    assert in_full[0] == in_full[1] and len(in_full[0]) == 1, in_full
+    assert by_number[1] > 2 * by_number[0] > 0
+
+
 @needs_estimator
 def test_a_checkpoint_of_rank_0_reaches_rank_1(data_dir: Path, tmp_path: Path) -> None:
     """What rank 0 alone can read, all start from: a new training from it knows the digits."""

@@ -73,7 +73,7 @@ bool ControlLoop::Turn(const std::vector<ControlEvent>& events, Time now) {
   SendReports();
   OnTimer();
   Negotiate();
-  if (!stopping_) BeginStop();
+  HeedStop();
   if (!ended_ || !stopping_) return true;
   // Announce the wish first, look second: progress in between is not missed.
   wants_progress_ = true;
@@ -320,25 +320,27 @@ void ControlLoop::Deliver(Response response) {
   Abort(status);
 }
 
-void ControlLoop::BeginStop() {
+void ControlLoop::HeedStop() {
   int exit_status;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!stop_status_) return;
     exit_status = *stop_status_;
   }
-  stopping_ = true;
+  const bool first = !std::exchange(stopping_, true);
+  const bool needed = !ended_ || runner_->in_flight() > 0;
+  if (exit_status != 0 && needed) {
+    return Abort(
+        Status::PeerLost(StrCat(world_.RankText(world_.rank), " ended with exit status ",
+                                exit_status, "; see that rank's own output for the cause")));
+  }
+  if (!first) return;
   if (ended_) {
     // The parent has left, but may still run what was scheduled: it must not take us for lost.
     if (!aborted_ && !is_coordinator()) {
       SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, world_.rank, {}});
     }
     return;
-  }
-  if (exit_status != 0) {
-    return Abort(
-        Status::PeerLost(StrCat(world_.RankText(world_.rank), " ended with exit status ",
-                                exit_status, "; see that rank's own output for the cause")));
   }
   const Ending ending(Status::Shutdown("this rank has called shutdown()"));
   queue_->Close(ending);
@@ -433,7 +435,7 @@ void ControlLoop::SendBytes(int peer, std::string bytes) {
 void ControlLoop::Stop(int exit_status) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!stop_status_) stop_status_ = exit_status;
+    if (!stop_status_ || *stop_status_ == 0) stop_status_ = exit_status;
   }
   control_.Wake();
 }

@@ -52,7 +52,8 @@ class ControlLoop {
   // When the next turn is due although nothing happens.
   Deadline NextTimer() const;
 
-  // This rank ends: 0 in order, anything else takes the job down.  Does not wait.
+  // This rank ends: 0 in order, anything else takes the job down, also after a 0 that has
+  // not come to its end.  Does not wait.
   void Stop(int exit_status);
 
   // The data plane failed.  The abort follows.
@@ -85,7 +86,7 @@ class ControlLoop {
   void Follow(std::vector<Response> responses);
   void Forward(const std::vector<Response>& responses);
   void Deliver(Response response);
-  void BeginStop();
+  void HeedStop();
   void OnTimer();
   void LookAtReport();
   void SendHeartbeats();

@@ -92,7 +92,7 @@ void Forget() {
   process().pid = 0;
 }
 
-Status Shutdown(int exit_status) {
+Status Shutdown(int exit_status, Deadline deadline) {
   if (InForkedChild()) return Status::Ok();
   std::shared_ptr<Runtime> runtime;
   bool ready;
@@ -103,7 +103,8 @@ Status Shutdown(int exit_status) {
     if (runtime == nullptr) process().listeners = {};  // nobody will call any more
   }
   if (runtime == nullptr) return Status::Ok();
-  const Status status = runtime->Shutdown(exit_status);
+  const Status status = runtime->Shutdown(exit_status, deadline);
+  if (status.code() == Code::kDeadlineExceeded) return status;
   if (!status.ok()) {  // refused: nothing has changed
     std::lock_guard<std::mutex> lock(process().mutex);
     if (process().runtime == runtime) process().ready = ready;
@@ -116,7 +117,7 @@ Status Shutdown(int exit_status) {
 
 // A process that ends says goodbye with its exit status: on_exit sees it, atexit does not.
 // The thread-local `last_error` is destroyed by then, so no function of the C API is called.
-void AtExit(int exit_status, void*) { (void)Shutdown(exit_status); }
+void AtExit(int exit_status, void*) { (void)Shutdown(exit_status, Deadline::Never()); }
 
 void InstallHandlersOnce() {
   static const bool installed = [] {
@@ -303,10 +304,7 @@ int hvd_wait_ready(double seconds) {
   }
   if (runtime == nullptr) return Return(NotInitialized());
   Status status;
-  const bool over = runtime->WaitReady(
-      Deadline::After(
-          std::chrono::duration_cast<hvd::Clock::duration>(std::chrono::duration<double>(seconds))),
-      &status);
+  const bool over = runtime->WaitReady(Deadline::After(hvd::Seconds(seconds)), &status);
   if (!over) return Return(Status::DeadlineExceeded("still waiting for the other ranks"));
   std::lock_guard<std::mutex> lock(process().mutex);
   if (process().runtime != runtime) {
@@ -319,7 +317,9 @@ int hvd_wait_ready(double seconds) {
   return Return(status);
 }
 
-int hvd_shutdown(int exit_status) { return Return(Shutdown(exit_status)); }
+int hvd_shutdown(int exit_status, double seconds) {
+  return Return(Shutdown(exit_status, Deadline::After(hvd::Seconds(seconds))));
+}
 
 int hvd_is_initialized(void) { return Ready() != nullptr ? 1 : 0; }
 

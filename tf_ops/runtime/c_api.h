@@ -104,9 +104,10 @@ HVD_API int hvd_start(const hvd_world* world);
  * After any other failure the generation is over. */
 HVD_API int hvd_wait_ready(double seconds);
 
-/* Ends the generation, or one that hvd_listen has prepared.  `exit_status` 0: in order; else the
- * job is lost with this rank. */
-HVD_API int hvd_shutdown(int exit_status);
+/* Ends the generation, or one that hvd_listen has prepared.  `exit_status` 0: in order; else
+ * the job is lost with this rank.  Waits at most `seconds`.  HVD_DEADLINE_EXCEEDED: what was
+ * scheduled still runs; call again. */
+HVD_API int hvd_shutdown(int exit_status, double seconds);
 
 /* 1 between a successful hvd_wait_ready and hvd_shutdown. */
 HVD_API int hvd_is_initialized(void);

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tf_ops/base/log.h"
 #include "tf_ops/collectives/collective.h"
 
 namespace hvd {
@@ -33,7 +34,7 @@ Runtime::Runtime(World world, Config config, std::unique_ptr<Fabric> fabric)
 Runtime::~Runtime() { (void)Shutdown(0); }
 
 void Runtime::Start() {
-  data_thread_ = std::thread([this] { executor_.Run(); });
+  data_thread_ = std::thread([this] { DataThread(); });
   control_thread_ = std::thread([this] { ControlThread(); });
   thread_ids_[0] = control_thread_.get_id();
   thread_ids_[1] = data_thread_.get_id();
@@ -52,6 +53,19 @@ void Runtime::ControlThread() {
     changed_.notify_all();
   }
   if (status.ok()) loop_.Run();
+  executor_.Finish();
+  SayThatOneThreadIsOver();
+}
+
+void Runtime::DataThread() {
+  executor_.Run();
+  SayThatOneThreadIsOver();
+}
+
+void Runtime::SayThatOneThreadIsOver() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++threads_over_;
+  changed_.notify_all();
 }
 
 bool Runtime::WaitReady(Deadline deadline, Status* status) {
@@ -79,24 +93,39 @@ void Runtime::Refuse(const Signature& signature, const std::string& reason) {
 
 void Runtime::Cancel(uint64_t id) { queue_.Cancel(id); }
 
-Status Runtime::Shutdown(int exit_status) {
+Status Runtime::Shutdown(int exit_status, Deadline deadline) {
   const std::thread::id self = std::this_thread::get_id();
   if (self == thread_ids_[0] || self == thread_ids_[1]) {
     return Status::FailedPrecondition(
         "shutdown() was called from the completion of a collective; call it from a thread of the "
         "program");
   }
-  std::lock_guard<std::mutex> lock(shutdown_mutex_);
+  loop_.Stop(exit_status);
+  std::lock_guard<std::mutex> one_at_a_time(shutdown_mutex_);
   if (!control_thread_.joinable()) return Status::Ok();
   {
-    std::lock_guard<std::mutex> state(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     if (!started_) fabric_->Abort(Status::Shutdown("shutdown() was called during init()"));
+    const auto over = [&] { return threads_over_ == 2; };
+    if (deadline.never()) {
+      changed_.wait(lock, over);
+    } else if (!changed_.wait_until(lock, deadline.at(), over)) {
+      return Status::DeadlineExceeded("still waiting for what was scheduled on all ranks");
+    }
   }
-  loop_.Stop(exit_status);
   control_thread_.join();
-  executor_.Finish();
   data_thread_.join();
+  LogCounters();
   return Status::Ok();
+}
+
+void Runtime::LogCounters() const {
+  const Counters& c = counters();
+  HVD_LOG(kDebug) << "generation " << world_.generation << " announced " << c.reports_in_full
+                  << " tensors in full and " << c.reports_cached << " by their number, was told of "
+                  << c.tensors_in_full << " in full and " << c.tensors_cached
+                  << " by their number, ran " << c.calls << " collectives and sent "
+                  << c.frames_sent << " control messages of " << c.frame_bytes_sent << " bytes";
 }
 
 }  // namespace hvd

@@ -46,9 +46,10 @@ class Runtime {
   // Withdraws a request that is not scheduled yet; `done` still runs.
   void Cancel(uint64_t id);
 
-  // Ends this rank (CONTRACT: "Leaving") and waits for both threads.  Idempotent.
-  // FailedPrecondition: called from `done`.
-  Status Shutdown(int exit_status);
+  // Ends this rank (CONTRACT: "Leaving") and waits for both threads.  Idempotent; a second
+  // call with another status than 0 hurries the first along, by an abort.
+  // FailedPrecondition: called from `done`.  DeadlineExceeded: it goes on; call again.
+  Status Shutdown(int exit_status, Deadline deadline = {});
 
   const World& world() const { return world_; }
   // Why this runtime can do no more, or ok.
@@ -57,6 +58,9 @@ class Runtime {
 
  private:
   void ControlThread();
+  void DataThread();
+  void SayThatOneThreadIsOver();
+  void LogCounters() const;
 
   const World world_;
   const Config config_;
@@ -69,6 +73,7 @@ class Runtime {
   std::condition_variable changed_;
   bool started_ = false;  // Fabric::Start is over, and `start_` says how
   Status start_;
+  int threads_over_ = 0;
 
   std::mutex shutdown_mutex_;  // one Shutdown() at a time
   std::thread control_thread_;

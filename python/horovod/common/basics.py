@@ -70,7 +70,7 @@ def init(
             if failure() is None:
                 _refuse_new_sets(sets)
                 return
-            core.load().hvd_shutdown(0)
+            core.shutdown(0)
         place = place_from_environment()
         if comm is not None and check_ranks(comm, "init(comm)") != list(range(place.size)):
             raise NotImplementedError(
@@ -125,7 +125,7 @@ def shutdown() -> None:
     """
     with _lock:
         try:
-            core.check(core.load().hvd_shutdown(0))
+            core.shutdown(0)
         except core.CoreError as error:
             raise HorovodInternalError(f"shutdown: {error}") from error
 

@@ -16,7 +16,6 @@ from horovod.common.place import Place
 
 __all__ = ["start"]
 
-_SLICE_S = 0.1  # so that a signal handler, such as that of Ctrl-C, runs while init() waits
 _MOST_ENDPOINT_BYTES = 8192
 # Ranks with other values would cut tensors differently, or not speak at all.
 _MUST_AGREE = ("HOROVOD_STAGING_BYTES", "HOROVOD_TRANSPORT")
@@ -63,10 +62,10 @@ def start(
     world.start_timeout_s = max(1.0, deadline_s - time.monotonic())
     core.check(core.load().hvd_start(ctypes.byref(world)))
     try:
-        while (code := core.load().hvd_wait_ready(_SLICE_S)) == core.DEADLINE_EXCEEDED:
+        while (code := core.load().hvd_wait_ready(core.SLICE_S)) == core.DEADLINE_EXCEEDED:
             pass
     except BaseException:  # KeyboardInterrupt; to the others no orderly end
-        core.load().hvd_shutdown(1)
+        core.shutdown(1)
         raise
     core.check(code)
     return int(world.first_set_id)
@@ -84,7 +83,7 @@ def _meet(place: Place, member: dict[str, Any], deadline_s: float) -> rendezvous
         for field in ("process_sets", *_MUST_AGREE):
             _check_agreement(meeting.members, field)
     except BaseException:
-        core.load().hvd_shutdown(1)
+        core.shutdown(1)
         raise
     return meeting
 

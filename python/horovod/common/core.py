@@ -35,9 +35,13 @@ __all__ = [
     "check",
     "counters",
     "failure",
+    "SLICE_S",
     "library_path",
     "load",
+    "shutdown",
 ]
+
+SLICE_S = 0.1  # of a wait, so that a signal handler, such as that of Ctrl-C, runs meanwhile
 
 # hvd_code, as far as Python tells them apart.
 OK = 0
@@ -137,7 +141,7 @@ def load() -> ctypes.CDLL:
     library.hvd_listen.argtypes = (c_int, c_char_p, c_size_t)
     library.hvd_start.argtypes = (POINTER(World),)
     library.hvd_wait_ready.argtypes = (c_double,)
-    library.hvd_shutdown.argtypes = (c_int,)
+    library.hvd_shutdown.argtypes = (c_int, c_double)
     library.hvd_failure.argtypes = (c_char_p, c_size_t)
     library.hvd_count.argtypes, library.hvd_count.restype = (c_int,), c_uint64
     library.hvd_process_set_size.argtypes = (c_int,)
@@ -154,6 +158,17 @@ def check(code: int) -> None:
     """Raises CoreError with the core's text unless `code`, just returned, is OK."""
     if code != OK:
         raise CoreError(code, load().hvd_last_error().decode(errors="replace"))
+
+
+def shutdown(exit_status: int) -> None:
+    """Ends the generation; waits in slices, so that Ctrl-C ends the wait.
+
+    Raises:
+      CoreError: called from the completion of a collective.
+    """
+    while (code := load().hvd_shutdown(exit_status, SLICE_S)) == DEADLINE_EXCEEDED:
+        pass
+    check(code)
 
 
 def counters() -> dict[str, int]:

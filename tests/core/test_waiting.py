@@ -1,0 +1,98 @@
+"""Tensors that wait: stall warnings, the end of the job when asked for, names that never match."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from horovod.common import basics, core
+from tests.core import client
+from tests.harness.ranks import run_ranks
+
+FAILED_PRECONDITION = 3
+
+
+@contextmanager
+def _stderr() -> Iterator[list[str]]:
+    """Collects what this process, its C++ threads included, writes to stderr meanwhile."""
+    collected: list[str] = []
+    saved = os.dup(2)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield collected
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            file.seek(0)
+            collected.extend(line for line in file.read().splitlines() if "warning" in line)
+
+
+def _one_is_late() -> list[str]:
+    basics.init()
+    for _ in range(2):  # the second time by a bit
+        client.allreduce(np.ones(3), "grad").wait()
+    with _stderr() as lines:
+        if basics.rank() == 1:
+            time.sleep(3.0)
+        handles = [client.allreduce(np.ones(3), name) for name in ("grad", "other")]
+        assert all(handle.wait().sum() == 3 * basics.size() for handle in handles)
+    return lines
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_stall_warns_again_and_again_and_names_both_sides(size: int) -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.8"}
+    lines = run_ranks(_one_is_late, size, env=env)
+    assert not any(lines[1:])
+    assert 2 <= len(lines[0]) <= 4, lines[0]
+    for line in lines[0]:
+        assert "'grad'" in line and "'other'" in line
+        assert "rank 1 (host localhost) (its last call: allreduce 'grad')" in line
+        assert "rank 2" not in line
+
+
+def test_stall_warnings_can_be_turned_off() -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.8", "HOROVOD_STALL_CHECK_DISABLE": "1"}
+    assert not any(run_ranks(_one_is_late, 2, env=env))
+
+
+def _one_never_comes() -> tuple[int, str]:
+    basics.init()
+    if basics.rank() == 1:
+        time.sleep(4.0)
+    with pytest.raises(core.CoreError) as error:
+        client.allreduce(np.ones(3), "grad").wait()
+    return error.value.code, str(error.value)
+
+
+def test_a_stall_ends_the_job_when_asked() -> None:
+    env = {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5"}
+    for code, text in run_ranks(_one_never_comes, 3, env=env):
+        assert code == core.DEADLINE_EXCEEDED, text
+        assert "'grad' has waited" in text and "for rank 1" in text
+        assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1.5" in text
+
+
+def _different_names() -> tuple[int, str, float]:
+    basics.init()
+    with pytest.raises(core.CoreError) as error:
+        client.allreduce(np.ones(3), f"of rank {basics.rank()}").wait()
+    after = client.allreduce(np.float32(1), "after").wait()
+    return error.value.code, str(error.value), float(after)
+
+
+def test_names_that_never_match_are_an_error_that_lists_them() -> None:
+    for code, text, after in run_ranks(
+        _different_names, 3, env={"HOROVOD_MISMATCH_TIME_SECONDS": "1"}
+    ):
+        assert code == FAILED_PRECONDITION
+        for rank in range(3):
+            assert f"rank {rank} waits in 'of rank {rank}'" in text
+        assert after == 3.0
