@@ -124,11 +124,14 @@ TEST_P(ProcessTest, AStoppedRankIsWaitedFor) {
     if (me.rank == 1) raise(SIGSTOP);
     for (uint64_t i = 2; i < 5 && status.ok(); ++i) status = Step(*transport, i);
     me.Tell('d');
+    me.AwaitRelease();  // who ends first would end the last step of the other
     return status.ok() ? "" : status.ToString();
   });
   ASSERT_TRUE(ranks.Await(0, 'r') && ranks.Await(1, 'r'));
   EXPECT_FALSE(ranks.Await(0, 'd', milliseconds(300)));
   ranks.Signal(1, SIGCONT);
+  EXPECT_TRUE(ranks.Await(0, 'd') && ranks.Await(1, 'd'));
+  ranks.Release();
   EXPECT_EQ(ranks.Join(0), "");
   EXPECT_EQ(ranks.Join(1), "");
 }

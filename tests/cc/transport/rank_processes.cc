@@ -65,10 +65,14 @@ void RankProcess::Tell(char event) const {
   [[maybe_unused]] const ssize_t n = write(tell_fd, &event, 1);
 }
 
-void RankProcess::ForkHolder() const {
-  if (fork() != 0) return;
+void RankProcess::AwaitRelease() const {
   char byte;
   [[maybe_unused]] const ssize_t n = read(life_fd, &byte, 1);  // until the parent closes it
+}
+
+void RankProcess::ForkHolder() const {
+  if (fork() != 0) return;
+  AwaitRelease();
   _exit(0);
 }
 
@@ -119,7 +123,12 @@ RankProcesses::~RankProcesses() {
     close(child.pipe);
   }
   close(life_[0]);
-  close(life_[1]);
+  Release();
+}
+
+void RankProcesses::Release() {
+  if (life_[1] >= 0) close(life_[1]);
+  life_[1] = -1;
 }
 
 void RankProcesses::Signal(int rank, int signal) const { kill(children_[rank].pid, signal); }

@@ -28,7 +28,9 @@ struct RankProcess {
 
   // Lets the parent know how far this rank is (RankProcesses::Await).
   void Tell(char event) const;
-  // Forks a child that holds all descriptors of this rank until the test is over.
+  // Waits until the parent has called Release().
+  void AwaitRelease() const;
+  // Forks a child that holds all descriptors of this rank until Release().
   void ForkHolder() const;
 };
 
@@ -42,6 +44,7 @@ class RankProcesses {
   // Kills what is left.
   ~RankProcesses();
 
+  void Release();
   void Signal(int rank, int signal) const;
   // Waits until `rank` tells `event`; false: it ended, or not within `patience`.
   bool Await(int rank, char event, Clock::duration patience = std::chrono::seconds(30));
@@ -59,7 +62,7 @@ class RankProcesses {
   static bool Listen(Child* child, Deadline deadline);
 
   FdTable table_;
-  int life_[2];  // holders live until the parent closes it
+  int life_[2];  // until the parent closes it
   std::vector<Child> children_;
 };
 

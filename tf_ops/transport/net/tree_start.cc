@@ -11,7 +11,8 @@
 namespace hvd {
 namespace {
 
-constexpr auto kToTellParent = std::chrono::seconds(5);
+// How long who fails waits for neighbors that are not there yet, to tell them why.
+constexpr auto kToTell = std::chrono::seconds(5);
 
 constexpr char kLostFd[] =
     "its descriptor did not arrive; raise the limit on open files (ulimit -n)";
@@ -45,12 +46,11 @@ Status TreeStart::Run(Deadline deadline) {
   Came({rank_});
   if (parent_ >= 0) StartCall(deadline);
   const Status status = Proceed(deadline);
-  if (!status.ok()) AwaitParent(Earlier(deadline, Deadline::After(kToTellParent)));
+  if (!status.ok()) GiveUp(status, Earlier(deadline, Deadline::After(kToTell)));
   EndCall();
   parts_.clear();
   a_.control->EndStart();
   started_ = false;
-  if (!status.ok() && a_.stop->reason().ok()) GiveUp(status);
   if (woken_) a_.control->Wake();
   return status;
 }
@@ -87,14 +87,6 @@ void TreeStart::StartCall(Deadline deadline) {
     call_.over = true;
     a_.control->Wake();
   });
-}
-
-// Who fails while its parent is not there yet waits a little, to tell it why.
-void TreeStart::AwaitParent(Deadline deadline) {
-  while (call_.thread.joinable() && !deadline.passed() && a_.stop->reason().ok()) {
-    if (!AttachParent().ok() || a_.control->attached(parent_)) return;
-    (void)a_.control->WaitAny(deadline);
-  }
 }
 
 void TreeStart::EndCall() {
@@ -216,13 +208,25 @@ void TreeStart::Welcome() {
   welcomed_ = true;
 }
 
-void TreeStart::GiveUp(const Status& why) {
-  for (int peer : topology_.neighbors(rank_)) {
-    WireWriter writer;
-    writer.Put(Step::kGiveUp);
-    writer.Put(why.code());
-    writer.PutString(why.message());
-    a_.control->Send(peer, writer.Take());
+void TreeStart::GiveUp(const Status& why, Deadline deadline) {
+  std::set<int> told;
+  for (;;) {
+    if (!a_.stop->reason().ok()) return;
+    (void)AttachParent();
+    bool all = true;
+    for (int peer : topology_.neighbors(rank_)) {
+      if (a_.control->attached(peer) && told.insert(peer).second) {
+        WireWriter writer;
+        writer.Put(Step::kGiveUp);
+        writer.Put(why.code());
+        writer.PutString(why.message());
+        a_.control->Send(peer, writer.Take());
+      }
+      const bool may_come = peer == parent_ ? call_.thread.joinable() : came_.count(peer) == 0;
+      all = all && (told.count(peer) > 0 || !may_come);
+    }
+    if (all || deadline.passed()) return;
+    (void)a_.control->WaitAny(deadline);
   }
 }
 

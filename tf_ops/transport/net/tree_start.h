@@ -86,7 +86,6 @@ class TreeStart {
   // Takes over the parent's connection once it is there.
   Status AttachParent();
   void StartCall(Deadline deadline);
-  void AwaitParent(Deadline deadline);
   void EndCall();
   void Connect(int peer, Fd fd);
   Status OnFrame(int peer, const std::string& frame);
@@ -99,7 +98,7 @@ class TreeStart {
   Status DecideMemory();
   bool IsComplete() const;
   void Welcome();
-  void GiveUp(const Status& why);
+  void GiveUp(const Status& why, Deadline deadline);
   Status TooLate() const;
   std::vector<int> HostMembers() const;
 
