@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -131,6 +132,24 @@ TEST_F(StartTest, WhoLeavesIsNamedEverywhere) {
     EXPECT_EQ(outcomes[r].code(), Code::kPeerLost) << outcomes[r];
     EXPECT_TRUE(Has(outcomes[r], "rank 3 (host b) left during init()")) << outcomes[r];
   }
+}
+
+// Rank 1 has died since it published where it is: nobody waits for it.
+TEST_F(StartTest, WhoDiedBeforeItCameIsNamedAtOnce) {
+  Declare({"a", "a", "a"});
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  Hide(1, "process:");
+  std::string item = OwnProcessItem();
+  item = item.substr(0, item.rfind('/') + 1) + std::to_string(child);
+  for (World& world : worlds_) world.endpoints[1].push_back(item);
+  const auto outcomes = Start({0, 2}, "auto", seconds(20), [] {});
+  for (int r : {0, 2}) {
+    EXPECT_EQ(outcomes[r].code(), Code::kPeerLost) << outcomes[r];
+    EXPECT_TRUE(Has(outcomes[r], "rank 1 (host a) left during init(): its process ended"))
+        << outcomes[r];
+  }
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(StartTest, AnAbortEndsIt) {

@@ -59,19 +59,24 @@ SocketControl::SocketControl(FdTable* table, Acceptor* acceptor)
   }
 }
 
-void SocketControl::Attach(int peer, Fd fd, pid_t pid) {
+void SocketControl::Watch(int peer, pid_t pid) {
+  Fd process = Fd::Make(table_, [&] { return OpenPidfd(pid); });
+  if (!process.valid() && errno != ESRCH) {
+    HVD_LOG(kDebug) << "no pidfd of rank " << peer << ": " << ErrnoText(errno)
+                    << "; its end shows by its connection alone";
+    return;
+  }
+  const int fd = process.get();
+  processes_[peer] = std::move(process);
+  if (fd < 0) return OnProcessEnd(peer);  // it has ended already
+  Register(epoll_.get(), EPOLL_CTL_ADD, fd, kProcess | peer, EPOLLIN);
+}
+
+void SocketControl::Attach(int peer, Fd fd) {
   Link& link = links_[peer];
   link.is_unix = IsUnix(fd.get());
   link.fd = std::move(fd);
   Register(epoll_.get(), EPOLL_CTL_ADD, link.fd.get(), peer, EPOLLIN);
-  if (pid == 0) return;
-  link.process = Fd::Make(table_, [&] { return OpenPidfd(pid); });
-  if (link.process.valid()) {
-    Register(epoll_.get(), EPOLL_CTL_ADD, link.process.get(), kProcess | peer, EPOLLIN);
-  } else {
-    HVD_LOG(kDebug) << "no pidfd of rank " << peer << ": " << ErrnoText(errno)
-                    << "; its end shows by its connection alone";
-  }
 }
 
 void SocketControl::Send(int peer, std::string frame) {
@@ -193,12 +198,12 @@ void SocketControl::Turn(Deadline deadline) {
       continue;
     }
     const int peer = static_cast<int>(who & (kProcess - 1));
-    const auto it = links_.find(peer);
-    if (it == links_.end()) continue;  // lost by an earlier event of this turn
     if (who & kProcess) {
-      OnProcessEnd(peer, &it->second);
+      OnProcessEnd(peer);
       continue;
     }
+    const auto it = links_.find(peer);
+    if (it == links_.end()) continue;  // lost by an earlier event of this turn
     if (ready[i].events & EPOLLOUT) Flush(peer, &it->second);
     if (ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
       ReadFrom(peer, &it->second, /*to_the_end=*/false);
@@ -252,9 +257,11 @@ void SocketControl::ReadFrom(int peer, Link* link, bool to_the_end) {
   }
 }
 
-void SocketControl::OnProcessEnd(int peer, Link* link) {
-  ReadFrom(peer, link, /*to_the_end=*/true);
-  if (links_.count(peer) > 0) Lose(peer, "its process ended");
+void SocketControl::OnProcessEnd(int peer) {
+  if (const auto it = links_.find(peer); it != links_.end()) {
+    ReadFrom(peer, &it->second, /*to_the_end=*/true);
+  }
+  if (processes_.count(peer) > 0) Lose(peer, "its process ended");
 }
 
 void SocketControl::CutFrames(int peer, Link* link) {
@@ -277,6 +284,7 @@ void SocketControl::CutFrames(int peer, Link* link) {
 
 void SocketControl::Lose(int peer, const std::string& why) {
   links_.erase(peer);  // closing takes it out of the epoll set
+  processes_.erase(peer);
   events_.push_back({ControlEvent::Type::kClosed, peer, {}, why});
 }
 
@@ -294,6 +302,7 @@ void SocketControl::Finish(Deadline deadline) {
     Turn(deadline);
   }
   links_.clear();
+  processes_.clear();
 }
 
 }  // namespace hvd

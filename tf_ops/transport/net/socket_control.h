@@ -32,8 +32,10 @@ class SocketControl final : public ControlChannel {
   // `acceptor` is stepped whenever it is ready; it may be null, and outlives this.
   SocketControl(FdTable* table, Acceptor* acceptor);
 
-  // `peer` speaks through `fd` from now on.  `pid`: its process, if it is visible; else 0.
-  void Attach(int peer, Fd fd, pid_t pid);
+  // The end of process `pid` is the end of `peer`, whether it is attached yet or not.
+  void Watch(int peer, pid_t pid);
+  // `peer` speaks through `fd` from now on.
+  void Attach(int peer, Fd fd);
   // False: this process has no descriptor left, and nothing works.
   bool valid() const { return epoll_.valid() && bell_.valid(); }
   bool attached(int peer) const { return links_.count(peer) > 0; }
@@ -57,7 +59,6 @@ class SocketControl final : public ControlChannel {
  private:
   struct Link {
     Fd fd;
-    Fd process;  // pidfd; invalid where there is none
     bool is_unix = false;
     std::string in;   // bytes not yet made into frames
     std::string out;  // from out_begin on: bytes not yet written
@@ -73,7 +74,7 @@ class SocketControl final : public ControlChannel {
   // `to_the_end`: until the socket has no more.
   void ReadFrom(int peer, Link* link, bool to_the_end);
   // Its process has ended: what it still said, then its end.
-  void OnProcessEnd(int peer, Link* link);
+  void OnProcessEnd(int peer);
   ssize_t Receive(Link* link, void* buffer, size_t size);
   // Writes what goes with one descriptor or none; what send(2) returns.
   ssize_t Transmit(Link* link);
@@ -89,6 +90,7 @@ class SocketControl final : public ControlChannel {
   bool interrupted_ = false;
   bool wake_pending_ = false;  // events_ holds a kWake
   std::map<int, Link> links_;
+  std::map<int, Fd> processes_;  // pidfds
   std::deque<ControlEvent> events_;
 };
 

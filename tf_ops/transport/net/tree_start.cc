@@ -43,6 +43,12 @@ Status TreeStart::Run(Deadline deadline) {
     given_.insert(rank_);
     parts_[rank_] = std::make_shared<const Fd>(std::move(fd));
   }
+  for (int peer : topology_.neighbors(rank_)) {
+    const pid_t pid = topology_.same_host(rank_, peer)
+                          ? VisiblePid(world_.endpoints[peer], world_.endpoints[rank_])
+                          : 0;
+    if (pid != 0) a_.control->Watch(peer, pid);
+  }
   Came({rank_});
   if (parent_ >= 0) StartCall(deadline);
   const Status status = Proceed(deadline);
@@ -71,6 +77,7 @@ Status TreeStart::Proceed(Deadline deadline) {
     if (event.type == ControlEvent::Type::kFrame) {
       HVD_RETURN_IF_ERROR(OnFrame(event.peer, event.frame));
     } else if (event.type == ControlEvent::Type::kClosed) {
+      lost_.insert(event.peer);
       return Status::PeerLost(
           StrCat(world_.RankText(event.peer), " left during init(): ", event.text));
     } else if (event.type == ControlEvent::Type::kWake) {
@@ -99,7 +106,7 @@ Status TreeStart::AttachParent() {
   if (!call_.over || !call_.thread.joinable()) return Status::Ok();
   call_.thread.join();
   HVD_RETURN_IF_ERROR(call_.status);
-  Connect(parent_, std::move(call_.fd));
+  a_.control->Attach(parent_, std::move(call_.fd));
   SendUp(Step::kCame, {came_.begin(), came_.end()});
   if (!decided_ && topology_.same_host(rank_, parent_)) GivePart();
   return Status::Ok();
@@ -112,16 +119,9 @@ void TreeStart::OnPeer(int peer, Fd fd) {
     HVD_LOG(kWarning) << "rank " << peer << " opened a control connection that is not due; dropped";
     return;
   }
-  Connect(peer, std::move(fd));
+  a_.control->Attach(peer, std::move(fd));
   Came({peer});
   a_.control->Interrupt();
-}
-
-void TreeStart::Connect(int peer, Fd fd) {
-  const pid_t pid = topology_.same_host(rank_, peer)
-                        ? VisiblePid(world_.endpoints[peer], world_.endpoints[rank_])
-                        : 0;
-  a_.control->Attach(peer, std::move(fd), pid);
 }
 
 // A leader awaits nothing of the kind from the members of its host: what comes late would
@@ -223,10 +223,11 @@ void TreeStart::GiveUp(const Status& why, Deadline deadline) {
         a_.control->Send(peer, writer.Take());
       }
       const bool may_come = peer == parent_ ? call_.thread.joinable() : came_.count(peer) == 0;
-      all = all && (told.count(peer) > 0 || !may_come);
+      all = all && (told.count(peer) > 0 || lost_.count(peer) > 0 || !may_come);
     }
     if (all || deadline.passed()) return;
-    (void)a_.control->WaitAny(deadline);
+    const ControlEvent event = a_.control->WaitAny(deadline);
+    if (event.type == ControlEvent::Type::kClosed) lost_.insert(event.peer);
   }
 }
 

@@ -87,7 +87,6 @@ class TreeStart {
   Status AttachParent();
   void StartCall(Deadline deadline);
   void EndCall();
-  void Connect(int peer, Fd fd);
   Status OnFrame(int peer, const std::string& frame);
   Status OnPart(int peer, WireReader* reader);
   void Came(const std::vector<int>& ranks);
@@ -115,6 +114,7 @@ class TreeStart {
   bool woken_ = false;     // a kWake was swallowed
   std::set<int> came_;     // of my subtree
   std::set<int> ready_;    // children that lead a host
+  std::set<int> lost_;     // neighbors
 
   // The host's memory.  The leader has all, a member `taken_` only.
   bool decided_ = false;  // nothing is left to find out
