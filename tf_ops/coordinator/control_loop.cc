@@ -107,6 +107,7 @@ void ControlLoop::OnEvent(const ControlEvent& event) {
 }
 
 void ControlLoop::OnFrame(int peer, const std::string& bytes) {
+  ++counters_.frames_received;
   Frame frame;
   if (!Decode(bytes, &frame)) {
     return Abort(Status::Internal(StrCat(world_.RankText(peer), " sent a frame of ", bytes.size(),

@@ -18,6 +18,7 @@ struct Counters {
   Count reports_cached{0};
   Count tensors_in_full{0};  // in responses for this rank, errors included
   Count tensors_cached{0};
+  Count frames_received{0};
   Count calls{0};  // collectives that the data plane was given
 };
 

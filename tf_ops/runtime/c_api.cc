@@ -349,6 +349,8 @@ uint64_t hvd_count(hvd_counter counter) {
       return counters.tensors_cached;
     case HVD_CALLS:
       return counters.calls;
+    case HVD_FRAMES_RECEIVED:
+      return counters.frames_received;
   }
   return 0;
 }

@@ -123,7 +123,8 @@ typedef enum {
   HVD_REPORTS_CACHED = 3,  /* ... by a bit, since they were negotiated before */
   HVD_TENSORS_IN_FULL = 4, /* tensors in answers to this rank, errors included */
   HVD_TENSORS_CACHED = 5,  /* ... by their number in the cache */
-  HVD_CALLS = 6            /* collectives given to the data plane; fused tensors are one */
+  HVD_CALLS = 6,           /* collectives given to the data plane; fused tensors are one */
+  HVD_FRAMES_RECEIVED = 7
 } hvd_counter;
 
 /* 0 for an unknown counter, and before hvd_wait_ready has succeeded. */

@@ -176,7 +176,8 @@ def counters() -> dict[str, int]:
 
     `reports_in_full` and `reports_cached` count the tensors that this rank announced, with all they
     are or by a bit; `tensors_in_full` and `tensors_cached` those in the answers; `calls` the
-    collectives that ran; `frames_sent` and `frame_bytes_sent` the control messages.
+    collectives that ran; `frames_sent`, `frame_bytes_sent` and
+    `frames_received` the control messages.
     """
     names = (
         "frames_sent",
@@ -186,6 +187,7 @@ def counters() -> dict[str, int]:
         "tensors_in_full",
         "tensors_cached",
         "calls",
+        "frames_received",
     )
     return {name: load().hvd_count(number) for number, name in enumerate(names)}
 
