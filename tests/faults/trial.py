@@ -42,11 +42,11 @@ def run(trial: Trial) -> Observation:
     """Runs a trial; whatever happens, nothing of it is left afterwards."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        job = _Job(trial, folder)
-        stack.callback(job.kill_all)
         secret = os.urandom(32)
         server = stack.enter_context(RendezvousServer(secret, trial.size))
-        job.start(server.address, secret)
+        job = _Job(trial, folder, server)
+        stack.callback(job.kill_all)
+        job.start(secret)
         problem = job.go_through()
         if problem:
             job.print_stacks()
@@ -54,8 +54,9 @@ def run(trial: Trial) -> Observation:
 
 
 class _Job:
-    def __init__(self, trial: Trial, folder: Path) -> None:
+    def __init__(self, trial: Trial, folder: Path, server: RendezvousServer) -> None:
         self._trial = trial
+        self._server = server
         self._folder = folder
         self._job_id = os.urandom(16).hex()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -63,7 +64,7 @@ class _Job:
         self._ended_s: dict[int, float] = {}
         self._left: list[str] = []
 
-    def start(self, rendezvous_address: str, secret: bytes) -> None:
+    def start(self, secret: bytes) -> None:
         trial = self._trial
         patient = trial.fault.signum == signal.SIGSTOP
         base = {
@@ -90,7 +91,7 @@ class _Job:
                 rank=rank,
                 size=trial.size,
                 hostname="localhost",
-                rendezvous_address=rendezvous_address,
+                rendezvous_address=self._server.address,
                 secret=secret,
                 job_id=self._job_id,
             )
@@ -194,6 +195,7 @@ class _Job:
         for rank, process in enumerate(self._processes):
             if rank not in self._ended_s and process.poll() is not None:
                 self._ended_s[rank] = time.monotonic()
+                self._server.rank_ended(rank, process.pid, process.returncode)  # as horovodrun does
         return len(self._ended_s) == len(self._processes)
 
     def _look_at_what_is_left(self) -> None:

@@ -16,7 +16,7 @@ from horovod.common import core
 from tests.faults import table
 from tests.faults.__main__ import main
 from tests.faults.catalog import FAULTS, Fault, Trial, draw, fault_named
-from tests.faults.judge import BOUND_S, START_TIMEOUT_S, Observation, judge
+from tests.faults.judge import BOUND_S, Observation, judge
 from tests.faults.rank_main import STEPS_AFTER
 from tests.faults.remains import descriptors, remains, remains_of_child
 
@@ -126,12 +126,12 @@ def test_a_survivor_may_be_told_of_another_that_has_left_because_of_the_victim()
     assert judge(seen).complaints == []
 
 
-def test_during_init_the_bound_is_the_start_timeout() -> None:
+def test_during_init_the_bound_is_the_same_and_the_victim_is_named() -> None:
     seen = _good("kill")
     seen.events[0].remove(seen.of(0, "initialized")[0])
     text = "init: waited for rank 1"
     for rank in (0, 2):
-        _raised(seen, rank).update(text=text, code=None, at_s=_FAULT_S + START_TIMEOUT_S)
+        _raised(seen, rank).update(text=text, code=None, at_s=_FAULT_S + BOUND_S)
     verdict = judge(seen)
     assert verdict.in_init and verdict.complaints == []
     _raised(seen).update(text="init: waited for rank 0")
