@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from typing import Any
 
@@ -119,3 +120,22 @@ def test_the_first_rank_of_a_host_takes_the_others_of_its_host_along() -> None:
         code, text = results[rank]
         assert code == core.SHUTDOWN
         assert "rank 2 (host host1)" in text and "ended in order" in text
+
+
+def _silent(stopped: int) -> tuple[int, str, float]:
+    rank = _init(2)
+    client.allreduce(np.ones(1000, np.float32), "x").wait()
+    if rank == stopped:
+        me = os.getpid()
+        subprocess.Popen(["sh", "-c", f"kill -STOP {me}; sleep 6; kill -CONT {me}"])
+    return _error_of("x")
+
+
+def test_a_silent_host_is_lost_after_the_heartbeat_time() -> None:
+    env = {"HOROVOD_HEARTBEAT_TIMEOUT_SECONDS": "1.5"}
+    results = run_ranks(_silent, 4, 2, env=env)
+    for rank, (code, text, seconds) in enumerate(results):
+        assert code == core.PEER_LOST, text
+        if rank < 2:  # of the other host
+            assert "rank 2 (host host1) is lost: silent for more than 1.5 s" in text
+            assert 1.0 < seconds < 5.5
