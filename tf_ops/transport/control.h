@@ -44,6 +44,10 @@ class ControlChannel {
 
   virtual void Wake() = 0;
 
+  // Whether the end of `peer` shows by itself, as kClosed, even if its connection stays open.
+  // Where not, only heartbeats tell.
+  virtual bool Watches(int peer) const = 0;
+
   // Ends the channel in order: what was queued is delivered and the peers have read it,
   // or the deadline has passed.  No other call follows.
   virtual void Finish(Deadline deadline) = 0;

@@ -47,6 +47,7 @@ class SimulatedFabric final : public Fabric, public ControlChannel {
   }
   ControlEvent WaitAny(Deadline) override { return {}; }
   void Wake() override { mail_[rank_].bell = true; }
+  bool Watches(int) const override { return true; }
   void Finish(Deadline) override {}
 
  private:

@@ -83,6 +83,8 @@ class LocalControl final : public ControlChannel {
     hub_->changed.notify_all();
   }
 
+  bool Watches(int) const override { return true; }
+
   void Finish(Deadline) override {}
 
  private:

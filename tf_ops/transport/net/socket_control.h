@@ -54,6 +54,7 @@ class SocketControl final : public ControlChannel {
   void Send(int peer, std::string frame) override;
   ControlEvent WaitAny(Deadline deadline) override;
   void Wake() override { bell_.Ring(); }
+  bool Watches(int peer) const override { return processes_.count(peer) > 0; }
   void Finish(Deadline deadline) override;
 
  private:
