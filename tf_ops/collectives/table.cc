@@ -11,10 +11,10 @@ namespace {
 
 const Collective* const kTable[] = {&kAllreduce, &kAllgather, &kBroadcast, &kBarrier};
 
-// The tensor's bytes fit in an int64.
-bool SaneShape(const Signature& signature) {
-  int64_t left =
-      std::numeric_limits<int64_t>::max() / static_cast<int64_t>(ItemBytes(signature.dtype));
+// The bytes of as many such tensors fit in an int64.
+bool SaneShape(const Signature& signature, int64_t tensors) {
+  int64_t left = std::numeric_limits<int64_t>::max() /
+                 static_cast<int64_t>(ItemBytes(signature.dtype)) / tensors;
   for (int64_t d : signature.shape) {
     if (d < 0) return false;
     if (d > 0) left /= d;
@@ -40,9 +40,12 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
   if (signature.name.empty()) {
     return Status::InvalidArgument(StrCat(Name(signature.kind), ": the name is empty"));
   }
-  if (!SaneShape(signature)) {
-    return Status::InvalidArgument(StrCat(signature.Title(), ": shape ", ShapeText(signature.shape),
-                                          " does not fit in 2^63 bytes"));
+  const int64_t tensors = collective->uneven_rows ? std::max<int64_t>(members.size(), 1) : 1;
+  if (!SaneShape(signature, tensors)) {
+    return Status::InvalidArgument(
+        StrCat(signature.Title(), ": shape ", ShapeText(signature.shape),
+               tensors > 1 ? StrCat(" of each of ", tensors, " ranks") : "",
+               " does not fit in 2^63 bytes"));
   }
   if (std::find(members.begin(), members.end(), rank) == members.end()) {
     return Status::InvalidArgument(

@@ -37,6 +37,8 @@ bool Cache::Apply(Response* response) {
   for (CacheId id : response->evicted) Erase(id);
   for (ResponseTensor& tensor : response->tensors) {
     if (tensor.cache) {
+      if (tensor.id <= last_id_) return false;
+      last_id_ = tensor.id;
       Insert(tensor.id, tensor.signature);
     } else if (tensor.signature == nullptr) {
       tensor.signature = Find(tensor.id);

@@ -38,12 +38,14 @@ class Cache {
   size_t size() const { return by_id_.size(); }
 
   // Changes the cache as the stream says: evictions, then insertions; and looks up what a
-  // response names by id alone.  False: it names an id that is not there.
+  // response names by id alone.  False: it names an id that is not there, or enters one that
+  // is not above all before it.
   bool Apply(Response* response);
 
  private:
   std::unordered_map<CacheId, std::shared_ptr<const Signature>> by_id_;
   std::map<std::pair<int, std::string>, CacheId> by_key_;
+  CacheId last_id_ = 0;  // entered by Apply()
 };
 
 }  // namespace hvd

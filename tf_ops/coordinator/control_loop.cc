@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "tf_ops/base/log.h"
-#include "tf_ops/coordinator/frame_check.h"
 
 namespace hvd {
 namespace {
@@ -36,6 +35,7 @@ ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabri
       topology_(world.hosts),
       peers_(topology_.neighbors(world.rank)),
       ports_(world, topology_),
+      check_(world, topology_, ports_, cache_),
       relay_(world, ports_, cache_),
       negotiator_(world, config, ports_),
       gone_(world.size, false),
@@ -116,7 +116,7 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
   }
   if (frame.generation != world_.generation) return;
   if (ended_) return OnFrameAfterEnd(peer, frame);
-  if (Status status = CheckFrame(world_, topology_, peer, frame); !status.ok()) {
+  if (Status status = check_.Check(peer, frame); !status.ok()) {
     return Abort(status);
   }
   switch (frame.type) {
@@ -181,6 +181,10 @@ void ControlLoop::OnGoodbye(int rank) {
 }
 
 void ControlLoop::OnFarewell(int rank) {
+  if (rank == world_.rank && (!stopping_ || !in_parts_.empty())) {
+    return Abort(check_.Bad(source(), stopping_ ? "a farewell amidst the parts of a tensor"
+                                                : "a farewell to a rank that has not left"));
+  }
   if (rank != world_.rank) {
     for (int child : topology_.children(world_.rank)) {
       const std::vector<int>& below = topology_.subtree(child);
@@ -197,6 +201,9 @@ void ControlLoop::OnFarewell(int rank) {
 }
 
 void ControlLoop::OnCutOff(int rank) {
+  if (!in_parts_.empty()) {
+    return Abort(check_.Bad(parent(), "its end amidst the parts of a tensor"));
+  }
   gone_[parent()] = true;
   ended_ = true;
   const std::string text =
@@ -252,27 +259,33 @@ void ControlLoop::FlushStream(bool all) {
 }
 
 void ControlLoop::Follow(std::vector<Response> responses) {
+  std::vector<std::vector<std::shared_ptr<const Signature>>> evicted(responses.size());
+  for (size_t i = 0; i < responses.size(); ++i) {
+    for (CacheId id : responses[i].evicted) evicted[i].push_back(cache_.Find(id));
+    if (Status status = Admit(&responses[i]); !status.ok()) return Abort(status);
+  }
   Forward(responses);
-  for (Response& response : responses) {
-    if (response.sequence <= last_sequence_) {
-      return Abort(Status::Internal(
-          StrCat("position ", response.sequence, " of the stream came after ", last_sequence_)));
-    }
-    last_sequence_ = response.sequence;
-    std::vector<std::shared_ptr<const Signature>> evicted;
-    for (CacheId id : response.evicted) evicted.push_back(cache_.Find(id));
-    if (!cache_.Apply(&response)) {
-      return Abort(Status::Internal(
-          StrCat("position ", response.sequence, " of the stream names what is not in the cache")));
-    }
+  for (size_t i = 0; i < responses.size(); ++i) {
+    Response& response = responses[i];
     relay_.Pass(response);
-    for (size_t i = 0; i < evicted.size(); ++i) {
-      if (evicted[i] == nullptr) continue;
-      queue_->ReportAgain(evicted[i]->process_set, evicted[i]->name, response.evicted[i]);
+    for (size_t e = 0; e < evicted[i].size(); ++e) {
+      const auto& signature = evicted[i][e];
+      if (signature == nullptr) continue;
+      queue_->ReportAgain(signature->process_set, signature->name, response.evicted[e]);
     }
     if (!response.tensors.empty() && relay_.IsFor(response, 0)) Deliver(std::move(response));
     if (aborted_) return;
   }
+}
+
+Status ControlLoop::Admit(Response* response) {
+  const auto bad = [&](const std::string& why) {
+    return check_.Bad(source(), StrCat("position ", response->sequence, " of the stream, ", why));
+  };
+  if (response->sequence <= last_sequence_) return bad(StrCat("after position ", last_sequence_));
+  last_sequence_ = response->sequence;
+  if (!cache_.Apply(response)) return bad("which does not fit what is in the cache");
+  return check_.CheckResponse(source(), *response);
 }
 
 void ControlLoop::Forward(const std::vector<Response>& responses) {
@@ -296,29 +309,55 @@ void ControlLoop::Forward(const std::vector<Response>& responses) {
 
 void ControlLoop::Deliver(Response response) {
   std::vector<std::shared_ptr<Request>> requests;
-  for (const ResponseTensor& tensor : response.tensors) {
+  for (size_t i = 0; i < response.tensors.size(); ++i) {
+    const ResponseTensor& tensor = response.tensors[i];
     ++(tensor.id != 0 && !tensor.cache ? counters_.tensors_cached : counters_.tensors_in_full);
-    const Signature& s = *tensor.signature;
-    const Key key{s.process_set, s.name};
-    const auto part = in_parts_.find(key);
-    auto request = part != in_parts_.end() ? part->second : queue_->Schedule(key.first, key.second);
-    if (request == nullptr) break;
-    if (part != in_parts_.end() && response.is_last_part()) {
-      in_parts_.erase(part);
-    } else if (!response.is_last_part()) {
-      in_parts_[key] = request;
+    std::shared_ptr<Request> request;
+    if (const Status status = Match(response, i, &request); !status.ok()) {
+      for (auto& matched : requests) EndScheduled(std::move(matched), status);
+      return Abort(status);
     }
     requests.push_back(std::move(request));
   }
-  if (requests.size() == response.tensors.size()) {
-    if (response.status.ok()) ++counters_.calls;
-    return runner_->Post(std::move(response), std::move(requests));
+  if (response.status.ok()) ++counters_.calls;
+  runner_->Post(std::move(response), std::move(requests));
+}
+
+Status ControlLoop::Match(const Response& response, size_t i, std::shared_ptr<Request>* request) {
+  const Signature& s = *response.tensors[i].signature;
+  const Key key{s.process_set, s.name};
+  const auto part = in_parts_.find(key);
+  const bool begun = part != in_parts_.end();
+  const int64_t next = begun ? part->second.next : 0;
+  *request = begun ? part->second.request : queue_->Schedule(key.first, key.second);
+  if (*request == nullptr) {
+    return check_.Bad(source(),
+                      StrCat("position ", response.sequence, " of the stream, with ", s.Title(),
+                             ", which ", world_.RankText(world_.rank), " has not announced"));
   }
-  const Status status =
-      Status::Internal(StrCat(response.first().Title(), ": ", world_.RankText(world_.rank),
-                              " was told of it, but has not announced all of it"));
-  for (const auto& request : requests) queue_->Finish(request, status);
-  Abort(status);
+  Status status;
+  if (response.status.ok()) {
+    status = check_.CheckMine(source(), response, i, (*request)->signature);
+    if (status.ok() && response.part_begin != next) {
+      status = check_.Bad(source(), StrCat("the part of ", s.Title(), " from element ",
+                                           response.part_begin, " on instead of ", next));
+    }
+  }
+  if (!status.ok()) {
+    if (!begun) EndScheduled(std::move(*request), status);
+  } else if (!response.is_last_part()) {
+    in_parts_[key] = {*request, next + response.part_count};
+  } else if (begun) {
+    in_parts_.erase(part);
+  }
+  return status;
+}
+
+void ControlLoop::EndScheduled(std::shared_ptr<Request> request, const Status& status) {
+  Response end;
+  end.status = status;
+  end.tensors.push_back({0, false, std::make_shared<const Signature>(request->signature)});
+  runner_->Post(std::move(end), {std::move(request)});
 }
 
 void ControlLoop::HeedStop() {
@@ -412,13 +451,7 @@ void ControlLoop::Abort(const Status& reason) {
   fabric_->Abort(why);
   runner_->Abort(why);
   queue_->FailUnscheduled(Ending(why));
-  // The executor ends these once it has left their buffers.
-  for (auto& [key, request] : in_parts_) {
-    Response end;
-    end.status = why;
-    end.tensors.push_back({0, false, std::make_shared<const Signature>(request->signature)});
-    runner_->Post(std::move(end), {std::move(request)});
-  }
+  for (auto& item : in_parts_) EndScheduled(std::move(item.second.request), why);
   in_parts_.clear();
 }
 

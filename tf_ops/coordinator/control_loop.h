@@ -22,6 +22,7 @@
 #include "tf_ops/base/config.h"
 #include "tf_ops/coordinator/cache.h"
 #include "tf_ops/coordinator/counters.h"
+#include "tf_ops/coordinator/frame_check.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/negotiator.h"
 #include "tf_ops/coordinator/ports.h"
@@ -70,8 +71,16 @@ class ControlLoop {
  private:
   using Key = std::pair<int, std::string>;  // process set, name
 
+  // A request whose last part has not come yet.
+  struct InParts {
+    std::shared_ptr<Request> request;
+    int64_t next = 0;  // where the next part begins
+  };
+
   bool is_coordinator() const { return world_.rank == 0; }
   int parent() const { return topology_.parent(world_.rank); }
+  // The rank that the stream comes from.
+  int source() const { return is_coordinator() ? world_.rank : parent(); }
   void OnEvent(const ControlEvent& event);
   void OnFrame(int peer, const std::string& bytes);
   void OnFrameAfterEnd(int peer, const Frame& frame);
@@ -84,8 +93,14 @@ class ControlLoop {
   void FlushStream(bool all);
   // The next piece of the stream: to those below, and to this rank.
   void Follow(std::vector<Response> responses);
+  // Takes its place in the stream and in the cache; not ok: it has none there.
+  Status Admit(Response* response);
   void Forward(const std::vector<Response>& responses);
   void Deliver(Response response);
+  // The request of tensor `i`, scheduled; not ok: there is none that fits, or it has ended.
+  Status Match(const Response& response, size_t i, std::shared_ptr<Request>* request);
+  // Ends it by the runner, which may still be in its buffers.
+  void EndScheduled(std::shared_ptr<Request> request, const Status& status);
   void HeedStop();
   void OnTimer();
   void LookAtReport();
@@ -107,10 +122,11 @@ class ControlLoop {
   // The control thread's.
   Time now_{};  // of this turn
   Cache cache_;
+  FrameCheck check_;
   Relay relay_;
   Negotiator negotiator_;                // used on rank 0
   std::optional<Time> gathering_since_;  // when the first tensor of this round became ready
-  std::map<Key, std::shared_ptr<Request>> in_parts_;  // the last part has not come yet
+  std::map<Key, InParts> in_parts_;
   std::vector<bool> gone_;    // by rank: said goodbye, or is the way and left
   std::vector<bool> remote_;  // by rank: on another host, so heartbeats are needed
   std::vector<Time> heard_;   // by rank: when it last said anything

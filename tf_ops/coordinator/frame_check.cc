@@ -1,8 +1,10 @@
 #include "tf_ops/coordinator/frame_check.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "tf_ops/base/strings.h"
+#include "tf_ops/collectives/collective.h"
 
 namespace hvd {
 namespace {
@@ -23,41 +25,174 @@ bool Goes(FrameType type, bool up) {
   return false;
 }
 
-Status Bad(const World& world, int peer, const std::string& what) {
-  return Status::Internal(
-      StrCat(world.RankText(peer), " sent ", what, "; do all ranks run the same version?"));
+// What tensors of one response have in common (fusion/plan.h).
+auto BucketOf(const Signature& s) {
+  return std::tie(s.kind, s.dtype, s.op, s.prescale, s.postscale);
+}
+
+// Whether `sizes` are the first dimension of this tensor on some ranks of the set.
+bool AreRows(const Signature& s, const std::vector<int64_t>& sizes,
+             const std::vector<int>& members) {
+  if (sizes.empty()) return true;
+  const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+  return *least >= 0 && Validate(WithSizes(s, {*most}), members, members[0]).ok();
 }
 
 }  // namespace
 
-Status CheckFrame(const World& world, const Topology& topology, int peer, const Frame& frame) {
+Status FrameCheck::Bad(int peer, const std::string& what) const {
+  return Status::Internal(
+      StrCat(world_.RankText(peer), " sent ", what, "; do all ranks run the same version?"));
+}
+
+bool FrameCheck::IsBelow(int rank, int top) const {
+  const std::vector<int>& below = topology_.subtree(top);
+  return std::binary_search(below.begin(), below.end(), rank);
+}
+
+bool FrameCheck::IsMember(int set, int rank) const {
+  return std::binary_search(members(set).begin(), members(set).end(), rank);
+}
+
+Status FrameCheck::Check(int peer, const Frame& frame) const {
   // Rank 0 has no parent, so all that it hears comes from below.
-  const bool up = topology.parent(world.rank) != peer;
+  const bool up = topology_.parent(world_.rank) != peer;
   const int type = static_cast<int>(frame.type);
-  if (!Goes(frame.type, up)) {
-    return Bad(world, peer, StrCat("a frame of type ", type, " the wrong way"));
-  }
-  const auto speaks_of = [&](int rank) {
-    if (!up) return rank >= 0 && rank < world.size;
-    const std::vector<int>& below = topology.subtree(peer);
-    return std::binary_search(below.begin(), below.end(), rank);
-  };
+  if (!Goes(frame.type, up)) return Bad(peer, StrCat("a frame of type ", type, " the wrong way"));
+
   bool fits = true;
-  if (frame.type == FrameType::kGoodbye || frame.type == FrameType::kFarewell ||
-      frame.type == FrameType::kCutOff) {
-    fits = speaks_of(frame.rank);
+  if (frame.type == FrameType::kGoodbye) {
+    fits = IsBelow(frame.rank, peer);
+  } else if (frame.type == FrameType::kFarewell) {
+    fits = IsBelow(frame.rank, world_.rank);
+  } else if (frame.type == FrameType::kCutOff) {
+    fits = frame.rank >= 0 && frame.rank < world_.size && frame.rank != world_.rank &&
+           IsBelow(world_.rank, frame.rank);
+  } else if (frame.type == FrameType::kAbort && frame.status.ok()) {
+    return Bad(peer, "an abort without a reason");
   }
-  for (const Report& report : frame.reports) fits = fits && speaks_of(report.rank);
+  for (const Report& report : frame.reports) fits = fits && IsBelow(report.rank, peer);
   for (const Response& response : frame.responses) {
-    fits = fits && response.process_set >= 0 &&
-           response.process_set < static_cast<int>(world.process_sets.size());
-    for (int rank : response.only) fits = fits && speaks_of(rank);
+    fits = fits && world_.has_process_set(response.process_set);
+    for (int rank : response.only) fits = fits && IsMember(response.process_set, rank);
   }
-  return fits ? Status::Ok()
-              : Bad(world, peer,
-                    StrCat("a frame of type ", type,
-                           " that names a rank or process "
-                           "set that it cannot speak for"));
+  if (!fits) {
+    return Bad(peer, StrCat("a frame of type ", type,
+                            " that names a rank or process set that it cannot speak for"));
+  }
+  for (const Report& report : frame.reports) HVD_RETURN_IF_ERROR(CheckReport(peer, report));
+  return Status::Ok();
+}
+
+Status FrameCheck::CheckReport(int peer, const Report& report) const {
+  for (const CachedReady& ready : report.ready) {
+    HVD_RETURN_IF_ERROR(CheckReady(peer, report, ready));
+  }
+  if (report.what != Report::What::kAnnouncement) return Status::Ok();
+  const Announcement& announcement = report.announcement;
+  const Signature& s = announcement.signature;
+  if (!world_.has_process_set(s.process_set)) {
+    return Bad(peer, StrCat("word of ", s.Title(), " on process set ", s.process_set,
+                            ", which does not exist"));
+  }
+  // A request is refused for what is wrong with it.
+  if (announcement.what == Announcement::What::kRefused) return Status::Ok();
+  const Status status = Validate(s, members(s.process_set), report.rank);
+  if (status.ok()) return status;
+  return Bad(peer, StrCat("a request of rank ", report.rank,
+                          " that should not have left it: ", status.message()));
+}
+
+Status FrameCheck::CheckReady(int peer, const Report& report, const CachedReady& ready) const {
+  const auto signature = cache_.Find(ready.id);
+  // It was evicted while the report was on its way.
+  if (signature == nullptr && ready.id != 0) return Status::Ok();
+  const auto bad = [&](const std::string& why) {
+    return Bad(peer, StrCat("word that cache id ", ready.id, " is ready", why));
+  };
+  if (signature == nullptr) return bad(", which is none");
+  const int set = signature->process_set;
+  size_t ranks = IsMember(set, report.rank) ? 1 : 0;
+  if (report.what == Report::What::kSubtreeReady) {
+    ranks = ports_.Members(set, ports_.PortOf(peer)).size();
+  }
+  if (ranks == 0) return bad(StrCat(", on no rank of process set ", set));
+  const size_t sizes = FindCollective(signature->kind)->uneven_rows ? ranks : 0;
+  if (ready.sizes.size() != sizes || !AreRows(*signature, ready.sizes, members(set))) {
+    return bad(StrCat(", but not with the rows of ", sizes, " ranks"));
+  }
+  return Status::Ok();
+}
+
+Status FrameCheck::CheckResponse(int peer, const Response& response) const {
+  const auto bad = [&](const std::string& what) {
+    return Bad(peer, StrCat("position ", response.sequence, " of the stream, ", what));
+  };
+  const int set = response.process_set;
+  for (const ResponseTensor& tensor : response.tensors) {
+    const Signature& s = *tensor.signature;
+    if (s.process_set != set) {
+      return bad(StrCat("on process set ", set, ", with ", s.Title(), " of ", s.process_set));
+    }
+    if (tensor.id != 0 && !tensor.cache) continue;  // looked at when it was entered
+    const Status status = Validate(s, members(set), members(set)[0]);
+    if (!status.ok()) return bad(StrCat("which no rank can have asked for: ", status.message()));
+  }
+  const bool whole = response.part_count < 0;
+  if (!response.status.ok()) {
+    return whole ? Status::Ok() : bad("which fails a part of a tensor");
+  }
+  if (response.tensors.empty()) return Status::Ok();
+
+  const Signature& first = response.first();
+  const bool elementwise = FindCollective(first.kind)->elementwise;
+  if (!response.only.empty()) return bad("which is to run on a part of its process set");
+  if (!elementwise && response.tensors.size() > 1) {
+    return bad(StrCat("in which ", first.Title(), " travels with others"));
+  }
+  for (size_t i = 0; i < response.tensors.size(); ++i) {
+    const Signature& s = *response.tensors[i].signature;
+    if (i > 0 && BucketOf(s) != BucketOf(first)) {
+      return bad(StrCat("in which ", first.Title(), " travels with ", s.Title()));
+    }
+    HVD_RETURN_IF_ERROR(CheckRows(peer, response, i));
+  }
+  if (whole) return Status::Ok();
+  const int64_t count = first.count();
+  if (elementwise && response.part_count > 0 && response.part_count <= count &&
+      response.part_begin <= count - response.part_count) {
+    return Status::Ok();
+  }
+  return bad(StrCat("with ", response.part_count, " elements from ", response.part_begin, " on of ",
+                    first.Title(), ", which has ", count));
+}
+
+Status FrameCheck::CheckRows(int peer, const Response& response, size_t i) const {
+  const Signature& s = *response.tensors[i].signature;
+  const std::vector<int>& set = members(response.process_set);
+  const size_t expected = FindCollective(s.kind)->uneven_rows ? set.size() : 0;
+  const std::vector<int64_t>& rows = response.rows[i];
+  if (rows.size() == expected && AreRows(s, rows, set)) return Status::Ok();
+  return Bad(peer, StrCat("position ", response.sequence, " of the stream, where ", s.Title(),
+                          " comes not with the rows of ", expected, " ranks"));
+}
+
+Status FrameCheck::CheckMine(int peer, const Response& response, size_t i,
+                             const Signature& mine) const {
+  const Signature& theirs = *response.tensors[i].signature;
+  const std::vector<int>& set = members(response.process_set);
+  const Status status = Agree(mine, world_.rank, theirs, set[0]);
+  const auto bad = [&](const std::string& why) {
+    return Bad(peer, StrCat("position ", response.sequence, " of the stream, which does not fit ",
+                            "what this rank has announced: ", why));
+  };
+  if (!status.ok()) return bad(status.message());
+  const std::vector<int64_t> sizes = SizesOf(mine);
+  if (sizes.empty()) return Status::Ok();
+  const size_t me = std::lower_bound(set.begin(), set.end(), world_.rank) - set.begin();
+  const int64_t rows = response.rows[i][me];
+  if (rows == sizes[0]) return Status::Ok();
+  return bad(StrCat(mine.Title(), ": ", rows, " rows instead of ", sizes[0]));
 }
 
 }  // namespace hvd

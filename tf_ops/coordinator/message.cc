@@ -12,14 +12,16 @@ namespace {
 
 // The shortest encodings: a count in a frame is checked against them.
 constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 1 + 4;
-constexpr size_t kLeastReportBytes = 1 + 4;
+constexpr size_t kLeastReportBytes = 1 + 4 + 1 + 4 + 4;
 constexpr size_t kLeastSizedBytes = 4 + 4;
 constexpr size_t kLeastTensorBytes = 1 + 4;
 constexpr size_t kLeastResponseBytes = 8 + 4 + 4 + 1 + 4 + 4 + 4 + 4;
 
 // A set of ids takes a bit each on the wire and much more in memory.  Twice what any cache
-// holds (config.def).
+// holds (config.def), and in a frame, which may tell of many ranks, twice that again: 512 ranks
+// with 8192 tensors each.
 constexpr size_t kMostIds = 1 << 21;
+constexpr size_t kMostIdsInFrame = 2 * kMostIds;
 
 void Put(WireWriter* w, const Signature& s) {
   w->PutString(s.name);
@@ -76,20 +78,24 @@ void PutIds(WireWriter* w, std::vector<CacheId> ids) {
   w->PutString(bits);
 }
 
-std::vector<CacheId> GetIds(WireReader* r) {
+// `room`: the ids that the frame may still hold.
+std::vector<CacheId> GetIds(WireReader* r, size_t* room) {
   if (r->Get<uint8_t>() == 0) return r->GetVector<CacheId>();
   const CacheId first = r->Get<CacheId>();
   const std::string bits = r->GetString();
   std::vector<CacheId> ids;
   size_t count = 0;
   for (const char byte : bits) count += std::bitset<8>(static_cast<unsigned char>(byte)).count();
-  if (count > kMostIds || bits.size() * 8 > std::numeric_limits<CacheId>::max() - uint64_t{first}) {
+  if (count > std::min(kMostIds, *room)) {
     r->Fail();
     return ids;
   }
+  *room -= count;
   ids.reserve(count);
   for (size_t at = 0; at < bits.size() * 8; ++at) {
-    if (bits[at / 8] >> at % 8 & 1) ids.push_back(first + static_cast<CacheId>(at));
+    if ((bits[at / 8] >> at % 8 & 1) == 0) continue;
+    if (at > std::numeric_limits<CacheId>::max() - first) r->Fail();
+    ids.push_back(first + static_cast<CacheId>(at));
   }
   return ids;
 }
@@ -113,10 +119,12 @@ void Put(WireWriter* w, const std::vector<CachedReady>& ready) {
   }
 }
 
-std::vector<CachedReady> GetReady(WireReader* r) {
-  std::vector<CachedReady> ready;
-  for (CacheId id : GetIds(r)) ready.push_back({id, {}});
+std::vector<CachedReady> GetReady(WireReader* r, size_t* room) {
+  const std::vector<CacheId> ids = GetIds(r, room);
   const uint32_t sized = r->GetCount(kLeastSizedBytes);
+  std::vector<CachedReady> ready;
+  ready.reserve(ids.size() + sized);
+  for (CacheId id : ids) ready.push_back({id, {}});
   for (uint32_t i = 0; i < sized && r->ok(); ++i) {
     const CacheId id = r->Get<CacheId>();
     ready.push_back({id, r->GetVector<int64_t>()});
@@ -133,12 +141,12 @@ void Put(WireWriter* w, const Report& report) {
   w->PutString(report.announcement.reason);
 }
 
-Report GetReport(WireReader* r) {
+Report GetReport(WireReader* r, size_t* room) {
   Report report;
   report.what = r->GetEnum<Report::What>(Report::kNumWhats);
   report.rank = r->Get<int32_t>();
   if (report.what != Report::What::kAnnouncement) {
-    report.ready = GetReady(r);
+    report.ready = GetReady(r, room);
   } else {
     report.announcement.what = r->GetEnum<Announcement::What>(Announcement::kNumWhats);
     report.announcement.signature = GetSignature(r);
@@ -247,7 +255,8 @@ bool Decode(const std::string& bytes, Frame* frame) {
   switch (frame->type) {
     case FrameType::kReports: {
       const uint32_t n = r.GetCount(kLeastReportBytes);
-      for (uint32_t i = 0; i < n && r.ok(); ++i) frame->reports.push_back(GetReport(&r));
+      size_t room = kMostIdsInFrame;
+      for (uint32_t i = 0; i < n && r.ok(); ++i) frame->reports.push_back(GetReport(&r, &room));
       break;
     }
     case FrameType::kResponses: {

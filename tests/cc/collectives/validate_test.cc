@@ -52,6 +52,11 @@ std::vector<Case> Cases() {
        Code::kInvalidArgument, "2^63"},
       {"just below 2^63 bytes", Of(Kind::kAllreduce, {int64_t{1} << 31, (int64_t{1} << 30) - 1}),
        Code::kOk, ""},
+      // One rank's rows fit, those of all three do not.
+      {"2^63 bytes gathered", Of(Kind::kAllgather, {int64_t{1} << 60, 1}), Code::kInvalidArgument,
+       "of each of 3 ranks does not fit in 2^63"},
+      {"2^63 rows of nothing", Of(Kind::kAllgather, {int64_t{1} << 60, 0}), Code::kInvalidArgument,
+       "of each of 3 ranks does not fit in 2^63"},
   };
 }
 
