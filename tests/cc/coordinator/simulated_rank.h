@@ -1,0 +1,67 @@
+// What a simulated rank has in place of sockets and a data plane.
+//
+// Threads: one, which plays all ranks.
+
+#ifndef TESTS_CC_COORDINATOR_SIMULATED_RANK_H_
+#define TESTS_CC_COORDINATOR_SIMULATED_RANK_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/coordinator/stream_runner.h"
+#include "tf_ops/transport/fabric.h"
+
+namespace hvd {
+
+// One rank's end of all its links.  Frames lie in the receiver's mailbox, one per sender.
+struct Mail {
+  std::map<int, std::deque<ControlEvent>> from;
+  bool bell = false;
+};
+
+class SimulatedFabric final : public Fabric, public ControlChannel {
+ public:
+  SimulatedFabric(int rank, std::vector<Mail>* mail) : rank_(rank), mail_(*mail) {}
+
+  Status Start(Deadline) override { return Status::Ok(); }
+  ControlChannel& control() override { return *this; }
+  std::unique_ptr<Transport> NewTransport(std::vector<int>) override { return nullptr; }
+  void Abort(const Status&) override {}
+
+  void Send(int peer, std::string frame) override {
+    mail_[peer].from[rank_].push_back({ControlEvent::Type::kFrame, rank_, std::move(frame), {}});
+  }
+  ControlEvent WaitAny(Deadline) override { return {}; }
+  void Wake() override { mail_[rank_].bell = true; }
+  bool Watches(int) const override { return true; }
+  void Finish(Deadline) override {}
+
+ private:
+  const int rank_;
+  std::vector<Mail>& mail_;
+};
+
+// Runs nothing, some time later, in order.
+class SimulatedRunner final : public StreamRunner {
+ public:
+  struct Work {
+    Response response;
+    std::vector<std::shared_ptr<Request>> requests;
+  };
+  void Post(Response response, std::vector<std::shared_ptr<Request>> requests) override {
+    posted.push_back({std::move(response), std::move(requests)});
+  }
+  int in_flight() const override { return static_cast<int>(posted.size()); }
+  void Abort(const Status& why) override { aborted = why; }
+
+  std::deque<Work> posted;
+  Status aborted;
+};
+
+}  // namespace hvd
+
+#endif  // TESTS_CC_COORDINATOR_SIMULATED_RANK_H_
