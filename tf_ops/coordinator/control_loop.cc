@@ -38,11 +38,8 @@ ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabri
       check_(world, topology_, ports_, cache_),
       relay_(world, ports_, cache_),
       negotiator_(world, config, ports_),
-      gone_(world.size, false),
-      remote_(world.size, false),
-      heard_(world.size) {
-  for (int r : peers_) remote_[r] = !topology_.same_host(r, world.rank);
-}
+      liveness_(Seconds(config.heartbeat_timeout_s)),
+      over_(world.size, false) {}
 
 void ControlLoop::Run() {
   // More events are often there already; taking them all makes one round of them.
@@ -61,10 +58,11 @@ void ControlLoop::Run() {
   control_.Finish(Deadline::After(kFarewellTime));
 }
 
-// Nobody could be heard before, and starting may have taken long.
 void ControlLoop::Begin(Time now) {
   now_ = now;
-  std::fill(heard_.begin(), heard_.end(), now);
+  for (int peer : peers_) {
+    if (!control_.Watches(peer)) liveness_.Begin(peer, now);
+  }
 }
 
 bool ControlLoop::Turn(const std::vector<ControlEvent>& events, Time now) {
@@ -74,19 +72,22 @@ bool ControlLoop::Turn(const std::vector<ControlEvent>& events, Time now) {
   OnTimer();
   Negotiate();
   HeedStop();
-  if (!ended_ || !stopping_) return true;
-  // Announce the wish first, look second: progress in between is not missed.
+  return !MayGo();
+}
+
+// Announces the wish first and looks second: progress in between is not missed.
+bool ControlLoop::RunnerHas(int responses) {
   wants_progress_ = true;
-  return runner_->in_flight() > 0;
+  if (runner_->in_flight() >= responses) return true;
+  wants_progress_ = false;
+  return false;
 }
 
 Deadline ControlLoop::NextTimer() const {
   Deadline next;
   if (reported_ && !aborted_) next = Deadline(report_deadline_);
+  if (const auto due = liveness_.next_time(); due) next = Earlier(next, Deadline(*due));
   if (ended_) return next;
-  if (std::find(remote_.begin(), remote_.end(), true) != remote_.end()) {
-    next = Earlier(next, Deadline(next_heartbeat_));
-  }
   if (is_coordinator() && negotiator_.waiting()) {
     next = Earlier(next, Deadline(next_inspection_));
   }
@@ -99,7 +100,7 @@ Deadline ControlLoop::NextTimer() const {
 
 void ControlLoop::OnEvent(const ControlEvent& event) {
   if (event.type == ControlEvent::Type::kFrame) {
-    heard_[event.peer] = now_;
+    liveness_.Heard(event.peer, now_);
     OnFrame(event.peer, event.frame);
   } else if (event.type == ControlEvent::Type::kClosed) {
     OnClosed(event.peer, event.text);
@@ -115,10 +116,24 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
                                          "version?")));
   }
   if (frame.generation != world_.generation) return;
-  if (ended_) return OnFrameAfterEnd(peer, frame);
-  if (Status status = check_.Check(peer, frame); !status.ok()) {
-    return Abort(status);
+  if (Status status = check_.Check(peer, frame); !status.ok()) return Abort(status);
+  switch (frame.type) {
+    case FrameType::kAbort:
+      return Abort(frame.status);
+    case FrameType::kHeartbeat:
+      return SendFrame(peer, {FrameType::kAlive, 0, {}, {}, 0, {}});
+    case FrameType::kAlive:
+      return;
+    case FrameType::kOver:
+      over_[peer] = true;
+      return liveness_.End(peer);
+    default:
+      // What is scheduled still runs, but nothing is negotiated any more.
+      if (!ended_) OnNegotiation(peer, std::move(frame));
   }
+}
+
+void ControlLoop::OnNegotiation(int peer, Frame frame) {
   switch (frame.type) {
     case FrameType::kReports:
       if (is_coordinator()) {
@@ -139,86 +154,8 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
     case FrameType::kCutOff:
       OnCutOff(frame.rank);
       break;
-    case FrameType::kAbort:
-      Abort(frame.status);
+    default:
       break;
-    case FrameType::kHeartbeat:
-      break;
-  }
-}
-
-// What is scheduled still runs, so a loss still matters; and who leaves in order as well
-// must not look lost.
-void ControlLoop::OnFrameAfterEnd(int peer, const Frame& frame) {
-  if (frame.type == FrameType::kGoodbye || frame.type == FrameType::kCutOff) {
-    gone_[peer] = true;
-  } else if (frame.type == FrameType::kAbort && runner_->in_flight() > 0) {
-    Abort(frame.status);
-  }
-}
-
-void ControlLoop::OnClosed(int peer, const std::string& how) {
-  remote_[peer] = false;
-  if (gone_[peer] || (ended_ && runner_->in_flight() == 0)) return;
-  Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: ", how,
-                                "; see the end of that rank's own output, or what its launcher "
-                                "says of it, for the cause")));
-}
-
-// Who speaks for others takes them along: nobody else can reach them.
-void ControlLoop::OnGoodbye(int rank) {
-  gone_[rank] = true;
-  if (!is_coordinator()) {
-    for (int r : topology_.subtree(rank)) relay_.Leave(r);
-    SendReports();
-    return SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, rank, {}});
-  }
-  // What was decided while it was here still runs, there too.
-  FlushStream(/*all=*/true);
-  for (int r : topology_.subtree(rank)) negotiator_.Leave(r, rank);
-  FlushStream(/*all=*/true);
-  OnFarewell(rank);
-}
-
-void ControlLoop::OnFarewell(int rank) {
-  if (rank == world_.rank && (!stopping_ || !in_parts_.empty())) {
-    return Abort(check_.Bad(source(), stopping_ ? "a farewell amidst the parts of a tensor"
-                                                : "a farewell to a rank that has not left"));
-  }
-  if (rank != world_.rank) {
-    for (int child : topology_.children(world_.rank)) {
-      const std::vector<int>& below = topology_.subtree(child);
-      if (!std::binary_search(below.begin(), below.end(), rank)) continue;
-      SendFrame(child, {FrameType::kFarewell, 0, {}, {}, rank, {}});
-    }
-    return;
-  }
-  ended_ = true;
-  queue_->FailUnscheduled(Ending(Status::Shutdown("this rank has called shutdown()")));
-  for (int child : topology_.children(rank)) {
-    SendFrame(child, {FrameType::kCutOff, 0, {}, {}, rank, {}});
-  }
-}
-
-void ControlLoop::OnCutOff(int rank) {
-  if (!in_parts_.empty()) {
-    return Abort(check_.Bad(parent(), "its end amidst the parts of a tensor"));
-  }
-  gone_[parent()] = true;
-  ended_ = true;
-  const std::string text =
-      StrCat(world_.RankText(rank), rank == 0 ? "" : ", the way to rank 0,",
-             " ended in order, and nothing can be agreed on without it; give every rank as many "
-             "steps, or stop them all at the same one");
-  const Ending ending(Status::Shutdown(text), Status::OutOfRange(text));
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    failure_ = ending.general;
-  }
-  queue_->Close(ending);
-  queue_->FailUnscheduled(ending);
-  for (int child : topology_.children(world_.rank)) {
-    SendFrame(child, {FrameType::kCutOff, 0, {}, {}, rank, {}});
   }
 }
 
@@ -242,10 +179,7 @@ void ControlLoop::Negotiate() {
   // A round may leave parts of large tensors for the next one.
   while (is_coordinator() && !ended_ && negotiator_.has_output()) {
     if (!gathering_since_) gathering_since_ = now_;
-    // Announce the wish first, look second: progress in between is not missed.
-    wants_progress_ = true;
-    const bool busy = runner_->in_flight() >= kRoundsInFlight;
-    if (!busy) wants_progress_ = false;
+    const bool busy = RunnerHas(kRoundsInFlight);
     const bool gathering = now_ - *gathering_since_ < Seconds(config_.cycle_time_ms / 1e3);
     if (!negotiator_.has_errors() && (busy || gathering)) return;
     FlushStream(/*all=*/false);
@@ -268,13 +202,15 @@ void ControlLoop::Follow(std::vector<Response> responses) {
   for (size_t i = 0; i < responses.size(); ++i) {
     Response& response = responses[i];
     relay_.Pass(response);
-    for (size_t e = 0; e < evicted[i].size(); ++e) {
-      const auto& signature = evicted[i][e];
-      if (signature == nullptr) continue;
-      queue_->ReportAgain(signature->process_set, signature->name, response.evicted[e]);
-    }
+    const std::vector<CacheId> ids = response.evicted;
+    // What it runs itself is scheduled first: a tensor may replace its own entry.
     if (!response.tensors.empty() && relay_.IsFor(response, 0)) Deliver(std::move(response));
     if (aborted_) return;
+    for (size_t e = 0; e < ids.size(); ++e) {
+      const auto& signature = evicted[i][e];
+      if (signature == nullptr) continue;
+      queue_->ReportAgain(signature->process_set, signature->name, ids[e]);
+    }
   }
 }
 
@@ -360,46 +296,10 @@ void ControlLoop::EndScheduled(std::shared_ptr<Request> request, const Status& s
   runner_->Post(std::move(end), {std::move(request)});
 }
 
-void ControlLoop::HeedStop() {
-  int exit_status;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!stop_status_) return;
-    exit_status = *stop_status_;
-  }
-  const bool first = !std::exchange(stopping_, true);
-  const bool needed = !ended_ || runner_->in_flight() > 0;
-  if (exit_status != 0 && needed) {
-    return Abort(
-        Status::PeerLost(StrCat(world_.RankText(world_.rank), " ended with exit status ",
-                                exit_status, "; see that rank's own output for the cause")));
-  }
-  if (!first) return;
-  if (ended_) {
-    // The parent has left, but may still run what was scheduled: it must not take us for lost.
-    if (!aborted_ && !is_coordinator()) {
-      SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, world_.rank, {}});
-    }
-    return;
-  }
-  const Ending ending(Status::Shutdown("this rank has called shutdown()"));
-  queue_->Close(ending);
-  queue_->FailQueued(ending);
-  if (!is_coordinator()) {
-    // Ends with the coordinator's farewell: until then the stream may still need us.
-    SendReports();
-    return SendFrame(parent(), {FrameType::kGoodbye, 0, {}, {}, world_.rank, {}});
-  }
-  FlushStream(/*all=*/true);
-  negotiator_.Leave(0, 0);
-  FlushStream(/*all=*/true);
-  OnFarewell(0);
-}
-
 void ControlLoop::OnTimer() {
   LookAtReport();
+  CheckLiveness();
   if (ended_) return;
-  if (now_ >= next_heartbeat_) SendHeartbeats();
   if (is_coordinator() && negotiator_.waiting() && now_ >= next_inspection_) {
     next_inspection_ = now_ + kInspection;
     std::vector<std::string> warnings;
@@ -418,41 +318,14 @@ void ControlLoop::LookAtReport() {
   if (reported_ && now_ >= report_deadline_) Abort(*reported_);
 }
 
-void ControlLoop::SendHeartbeats() {
-  const Clock::duration silence = Seconds(config_.heartbeat_timeout_s);
-  next_heartbeat_ = now_ + silence / 4;
-  for (int r : peers_) {
-    if (!remote_[r] || gone_[r]) continue;
-    if (now_ - heard_[r] > silence) {
-      return Abort(Status::PeerLost(StrCat(world_.RankText(r), " is lost: silent for more than ",
-                                           config_.heartbeat_timeout_s,
-                                           " s (HOROVOD_HEARTBEAT_TIMEOUT_SECONDS)")));
-    }
-    SendFrame(r, {FrameType::kHeartbeat, 0, {}, {}, 0, {}});
-  }
-}
-
-void ControlLoop::Abort(const Status& reason) {
+void ControlLoop::CheckLiveness() {
   if (aborted_) return;
-  ended_ = aborted_ = true;
-  // Whatever the cause, to every request it is the loss of the job.
-  const bool is_loss = reason.code() == Code::kPeerLost || reason.code() == Code::kDeadlineExceeded;
-  const Status why = is_loss ? reason : Status::PeerLost(reason.message());
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    failure_ = why;
+  for (int peer : liveness_.Ask(now_)) SendFrame(peer, {FrameType::kHeartbeat, 0, {}, {}, 0, {}});
+  if (const int peer = liveness_.Silent(now_); peer >= 0) {
+    Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: silent for more than ",
+                                  config_.heartbeat_timeout_s,
+                                  " s (HOROVOD_HEARTBEAT_TIMEOUT_SECONDS)")));
   }
-  // A rank that ends by itself has said why already.
-  if (!stopping_) {
-    HVD_LOG(kError) << "the job is lost: " << why.message();
-  }
-  for (int r : peers_) SendFrame(r, {FrameType::kAbort, 0, {}, {}, 0, why});
-  queue_->Close(Ending(why));
-  fabric_->Abort(why);
-  runner_->Abort(why);
-  queue_->FailUnscheduled(Ending(why));
-  for (auto& item : in_parts_) EndScheduled(std::move(item.second.request), why);
-  in_parts_.clear();
 }
 
 void ControlLoop::SendFrame(int peer, Frame frame) {

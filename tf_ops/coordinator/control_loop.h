@@ -23,6 +23,7 @@
 #include "tf_ops/coordinator/cache.h"
 #include "tf_ops/coordinator/counters.h"
 #include "tf_ops/coordinator/frame_check.h"
+#include "tf_ops/coordinator/liveness.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/negotiator.h"
 #include "tf_ops/coordinator/ports.h"
@@ -83,11 +84,7 @@ class ControlLoop {
   int source() const { return is_coordinator() ? world_.rank : parent(); }
   void OnEvent(const ControlEvent& event);
   void OnFrame(int peer, const std::string& bytes);
-  void OnFrameAfterEnd(int peer, const Frame& frame);
-  void OnClosed(int peer, const std::string& how);
-  void OnGoodbye(int rank);
-  void OnFarewell(int rank);
-  void OnCutOff(int rank);
+  void OnNegotiation(int peer, Frame frame);
   void SendReports();
   void Negotiate();
   void FlushStream(bool all);
@@ -101,13 +98,24 @@ class ControlLoop {
   Status Match(const Response& response, size_t i, std::shared_ptr<Request>* request);
   // Ends it by the runner, which may still be in its buffers.
   void EndScheduled(std::shared_ptr<Request> request, const Status& status);
-  void HeedStop();
+  // Whether the runner has as many responses; if so, OnProgress() will wake this thread.
+  bool RunnerHas(int responses);
   void OnTimer();
   void LookAtReport();
-  void SendHeartbeats();
-  void Abort(const Status& reason);
+  void CheckLiveness();
   void SendFrame(int peer, Frame frame);
   void SendBytes(int peer, std::string bytes);
+
+  // How a rank ends (control_ends.cc).
+  void HeedStop();
+  void OnClosed(int peer, const std::string& how);
+  void OnGoodbye(int rank);
+  void OnFarewell(int rank);
+  void OnCutOff(int rank);
+  void CutOffChildren(int because);
+  void Abort(const Status& reason);
+  // Whether this rank has ended, all below it run nothing any more, and its thread may end.
+  bool MayGo();
 
   const World& world_;
   const Config& config_;
@@ -127,10 +135,9 @@ class ControlLoop {
   Negotiator negotiator_;                // used on rank 0
   std::optional<Time> gathering_since_;  // when the first tensor of this round became ready
   std::map<Key, InParts> in_parts_;
-  std::vector<bool> gone_;    // by rank: said goodbye, or is the way and left
-  std::vector<bool> remote_;  // by rank: on another host, so heartbeats are needed
-  std::vector<Time> heard_;   // by rank: when it last said anything
-  Time next_heartbeat_{};
+  Liveness liveness_;
+  std::vector<bool> over_;  // by rank: it runs nothing any more; its end is no loss
+  bool said_over_ = false;
   Time next_inspection_{};
   uint64_t last_sequence_ = 0;  // of the stream
   bool stopping_ = false;

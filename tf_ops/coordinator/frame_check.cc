@@ -20,6 +20,8 @@ bool Goes(FrameType type, bool up) {
       return !up;
     case FrameType::kAbort:
     case FrameType::kHeartbeat:
+    case FrameType::kAlive:
+    case FrameType::kOver:
       return true;
   }
   return false;

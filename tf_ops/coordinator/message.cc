@@ -241,6 +241,8 @@ std::string Encode(const Frame& frame) {
       Put(&w, frame.status);
       break;
     case FrameType::kHeartbeat:
+    case FrameType::kAlive:
+    case FrameType::kOver:
       break;
   }
   return w.Take();
@@ -273,6 +275,8 @@ bool Decode(const std::string& bytes, Frame* frame) {
       frame->status = GetStatus(&r);
       break;
     case FrameType::kHeartbeat:
+    case FrameType::kAlive:
+    case FrameType::kOver:
       break;
   }
   return r.done();

@@ -29,9 +29,11 @@ enum class FrameType : uint8_t {
   kFarewell = 3,   // down: `rank`, which said goodbye, will hear nothing more
   kCutOff = 4,     // down: `rank`, which is rank 0 or the way to it, ends in order
   kAbort = 5,      // both ways: the job is lost, and why
-  kHeartbeat = 6,  // both ways
+  kHeartbeat = 6,  // both ways: asks for a kAlive
+  kAlive = 7,      // both ways
+  kOver = 8,       // both ways: the sender runs nothing any more, and may end
 };
-inline constexpr int kNumFrameTypes = 7;
+inline constexpr int kNumFrameTypes = 9;
 
 // What one rank tells about one tensor, in full.
 struct Announcement {

@@ -307,12 +307,17 @@ void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>*
     response.part_begin = bucket[0].part_begin;
     response.part_count = std::min(part, first.count() - response.part_begin);
   }
-  // In order of eviction, one response per run of one set.
+  // What goes from the same set goes with the response.
+  std::map<int, std::vector<CacheId>> others;
   for (const CacheKeeper::Evicted& e : evicted) {
-    if (out->empty() || out->back().evicted.empty() || out->back().process_set != e.process_set) {
-      out->emplace_back().process_set = e.process_set;
-    }
-    out->back().evicted.push_back(e.id);
+    (e.process_set == response.process_set ? response.evicted : others[e.process_set])
+        .push_back(e.id);
+  }
+  for (auto& [set, ids] : others) {
+    Response eviction;
+    eviction.process_set = set;
+    eviction.evicted = std::move(ids);
+    out->push_back(std::move(eviction));
   }
   out->push_back(std::move(response));
 }

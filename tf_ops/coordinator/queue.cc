@@ -107,13 +107,16 @@ std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
 }
 
 void RequestQueue::ReportAgain(int process_set, const std::string& name, CacheId id) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = in_flight_.find({process_set, name});
-  if (it == in_flight_.end()) return;
-  Request& request = *it->second;
-  if (request.state != Request::State::kAnnounced || request.reported_as != id) return;
-  request.state = Request::State::kQueued;
-  outbox_.push_back({{What::kReady, request.signature, {}}, it->second});
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = in_flight_.find({process_set, name});
+    if (it == in_flight_.end()) return;
+    Request& request = *it->second;
+    if (request.state != Request::State::kAnnounced || request.reported_as != id) return;
+    request.state = Request::State::kQueued;
+    outbox_.push_back({{What::kReady, request.signature, {}}, it->second});
+  }
+  wake_();
 }
 
 std::shared_ptr<Request> RequestQueue::Schedule(int process_set, const std::string& name) {

@@ -27,28 +27,40 @@ void Relay::HearReady(int port, const CachedReady& ready, Time now) {
   const int set = signature->process_set;
   if (ports_.Used(set) == 1) return Up(Report::What::kSubtreeReady, world_.rank, ready);
 
-  auto it = held_.try_emplace(ready.id, ports_, set, now).first;
-  if (it->second.came(port)) {
+  auto it = entries_.find(ready.id);
+  if (it != entries_.end() && it->second.gathering.came(port)) {
+    // Of the next time already: the others may have failed this one, and come again.
     Release(ready.id);
-    it = held_.try_emplace(ready.id, ports_, set, now).first;
+    entries_.erase(ready.id);
+    it = entries_.end();
   }
-  it->second.Come(port, ready.sizes);
-  if (it->second.complete()) {
-    CachedReady all{ready.id, it->second.AllSizes()};
-    held_.erase(it);
-    Up(Report::What::kSubtreeReady, world_.rank, std::move(all));
+  if (it == entries_.end()) {
+    it = entries_.emplace(ready.id, Entry{Gathering(ports_, set, now)}).first;
+  }
+  Entry& entry = it->second;
+  entry.gathering.Come(port, ready.sizes);
+  if (!entry.held) {
+    Gathering late(ports_, set, now);
+    late.Come(port, ready.sizes);
+    UpByRank(ready.id, late);
+  } else if (entry.gathering.complete()) {
+    Up(Report::What::kSubtreeReady, world_.rank, {ready.id, entry.gathering.AllSizes()});
   } else if (left_[set]) {
     Release(ready.id);
   }
+  if (entry.gathering.complete()) entries_.erase(it);
 }
 
 void Relay::Release(CacheId id) {
-  const auto it = held_.find(id);
-  if (it == held_.end()) return;
-  it->second.ForRanks([&](int rank, std::vector<int64_t> sizes) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end() || !std::exchange(it->second.held, false)) return;
+  UpByRank(id, it->second.gathering);
+}
+
+void Relay::UpByRank(CacheId id, const Gathering& gathering) {
+  gathering.ForRanks([&](int rank, std::vector<int64_t> sizes) {
     Up(Report::What::kRankReady, rank, {id, std::move(sizes)});
   });
-  held_.erase(it);
 }
 
 void Relay::Up(Report::What what, int rank, CachedReady ready) {
@@ -60,8 +72,8 @@ void Relay::Up(Report::What what, int rank, CachedReady ready) {
 
 std::vector<Report> Relay::Take(Time now) {
   std::vector<CacheId> due;
-  for (const auto& [id, gathering] : held_) {
-    if (now - gathering.since() >= kMostHeld) due.push_back(id);
+  for (const auto& [id, entry] : entries_) {
+    if (entry.held && now - entry.gathering.since() >= kMostHeld) due.push_back(id);
   }
   for (CacheId id : due) Release(id);
   return std::exchange(up_, {});
@@ -69,8 +81,9 @@ std::vector<Report> Relay::Take(Time now) {
 
 std::optional<Relay::Time> Relay::next_time() const {
   std::optional<Time> first;
-  for (const auto& item : held_) {
-    const Time due = item.second.since() + kMostHeld;
+  for (const auto& [id, entry] : entries_) {
+    if (!entry.held) continue;
+    const Time due = entry.gathering.since() + kMostHeld;
     if (!first || due < *first) first = due;
   }
   return first;
@@ -82,14 +95,14 @@ void Relay::Leave(int rank) {
     if (std::binary_search(members.begin(), members.end(), rank)) left_[set] = true;
   }
   std::vector<CacheId> lacking;
-  for (const auto& item : held_) {
+  for (const auto& item : entries_) {
     if (left_[cache_.Find(item.first)->process_set]) lacking.push_back(item.first);
   }
   for (CacheId id : lacking) Release(id);
 }
 
 void Relay::Pass(const Response& response) {
-  for (CacheId id : response.evicted) held_.erase(id);
+  for (CacheId id : response.evicted) entries_.erase(id);
 }
 
 bool Relay::IsFor(const Response& response, int port) const {

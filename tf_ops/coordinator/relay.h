@@ -47,15 +47,21 @@ class Relay {
   bool IsFor(const Response& response, int port) const;
 
  private:
+  struct Entry {
+    Gathering gathering;
+    bool held = true;  // false: it went up rank by rank, and what still comes follows at once
+  };
+
   void HearReady(int port, const CachedReady& ready, Time now);
-  // Lets what is held of `id` go up rank by rank.
+  // Lets what is held of `id` go up rank by rank, and the rest too when it comes.
   void Release(CacheId id);
+  void UpByRank(CacheId id, const Gathering& gathering);
   void Up(Report::What what, int rank, CachedReady ready);
 
   const World& world_;
   const Ports& ports_;
   const Cache& cache_;
-  std::map<CacheId, Gathering> held_;
+  std::map<CacheId, Entry> entries_;
   std::vector<bool> left_;  // by set: one of its ranks here or below has left
   std::vector<Report> up_;
 };

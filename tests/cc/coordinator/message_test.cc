@@ -129,11 +129,11 @@ TEST(Message, TheOthersSurviveToo) {
   ASSERT_TRUE(Decode(Encode(frame), &got));
   EXPECT_EQ(got.status.code(), Code::kPeerLost);
   EXPECT_EQ(got.status.message(), "rank 1");
-  for (FrameType type :
-       {FrameType::kGoodbye, FrameType::kFarewell, FrameType::kCutOff, FrameType::kHeartbeat}) {
+  for (FrameType type : {FrameType::kGoodbye, FrameType::kFarewell, FrameType::kCutOff,
+                         FrameType::kHeartbeat, FrameType::kAlive, FrameType::kOver}) {
     frame = {};
     frame.type = type;
-    frame.rank = type == FrameType::kHeartbeat ? 0 : 12;
+    frame.rank = type >= FrameType::kHeartbeat ? 0 : 12;
     ASSERT_TRUE(Decode(Encode(frame), &got));
     EXPECT_EQ(got.type, type);
     EXPECT_EQ(got.rank, frame.rank);

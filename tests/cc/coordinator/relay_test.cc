@@ -98,9 +98,9 @@ TEST_F(RelayTest, WhatStaysIncompleteGoesUpByRank) {
   ASSERT_TRUE(relay_->next_time().has_value());
   now_ = *relay_->next_time();
   EXPECT_EQ(Up(), Lines({"R3:2,33"}));
-  // The rest follows by itself, and the next time is as the first.
+  // The rest follows at once, and the next time is as the first.
+  EXPECT_FALSE(relay_->next_time().has_value());
   Bit(2, 2, {22});
-  now_ += Relay::kMostHeld;
   EXPECT_EQ(Up(), Lines({"R2:2,22"}));
   Bit(3, 2, {1});
   Bit(2, 2, {2});

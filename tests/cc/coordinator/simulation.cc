@@ -152,11 +152,10 @@ class History {
                        [this](const Rank& rank) { return rank.stopped || Finished(rank); });
   }
 
-  bool CanAct(int r) const {
+  bool CanAct(int r) {
     const Rank& rank = ranks_[r];
     if (rank.dead) return false;
-    if (!rank.runner.posted.empty()) return true;
-    return CanProceed(rank) || (!rank.over && HasMail(r));
+    return CanRun(r) || CanProceed(rank) || (!rank.over && HasMail(r));
   }
 
   void Act(int r) {
@@ -165,10 +164,30 @@ class History {
     if (choice <= 2) {
       if (!rank.over && HasMail(r)) Deliver(r);
     } else if (choice == 3) {
-      if (!rank.runner.posted.empty()) RunOne(r);
+      if (CanRun(r)) RunOne(r);
     } else if (!rank.stopped) {
       Proceed(r);
+    } else if (!rank.over && deaths_left_ > 0 && Pick(0, 20) == 0) {
+      Die(r);
     }
+  }
+
+  // A collective takes all its members: it ends when all have begun it, and no one that has
+  // not ended it is dead.
+  bool IsComplete(const Response& response) {
+    const Collective& c = collectives_[response.sequence];
+    const std::vector<int>& members = ranks_[0].world.process_sets[response.process_set];
+    return std::all_of(members.begin(), members.end(), [&](int m) {
+      return c.begun.count(m) > 0 && (!ranks_[m].dead || c.ended.count(m) > 0);
+    });
+  }
+
+  bool CanRun(int r) {
+    const SimulatedRunner& runner = ranks_[r].runner;
+    if (runner.posted.empty()) return false;
+    const Response& response = runner.posted.front().response;
+    return !runner.aborted.ok() || !response.status.ok() ||
+           collectives_[response.sequence].begun.count(r) == 0 || IsComplete(response);
   }
 
   // Time passes until somebody's timer; false: nobody has one but for heartbeats.
@@ -217,12 +236,13 @@ class History {
 
   void RunOne(int r) {
     Rank& rank = ranks_[r];
-    SimulatedRunner::Work work = std::move(rank.runner.posted.front());
-    rank.runner.posted.pop_front();
-    const Response& response = work.response;
+    const Response& response = rank.runner.posted.front().response;
     Status status = response.status;
     if (!rank.runner.aborted.ok()) status = rank.runner.aborted;
     if (status.ok()) {
+      collectives_[response.sequence].begun.insert(r);
+      if (!IsComplete(response)) return;
+      collectives_[response.sequence].ended.insert(r);
       Check(response.sequence > rank.last_run, StrCat("rank ", r, " runs out of order"));
       rank.last_run = response.sequence;
       std::string what =
@@ -235,7 +255,9 @@ class History {
       Check(it->second == what, StrCat("position ", response.sequence, " is '", what, "' on rank ",
                                        r, " and '", it->second, "' elsewhere"));
     }
-    if (response.is_last_part()) {
+    const SimulatedRunner::Work work = std::move(rank.runner.posted.front());
+    rank.runner.posted.pop_front();
+    if (work.response.is_last_part()) {
       for (const auto& request : work.requests) rank.queue->Finish(request, status);
     }
     rank.loop->OnProgress();
@@ -274,6 +296,8 @@ class History {
       rank.queue->Refuse(s, "no");
       return;
     }
+    // What does not stand against running together, but makes another cache entry.
+    s.gradient = Pick(0, 99) < o_.odd_percent;
     if (Pick(0, 99) < o_.disagree_percent) {
       s.shape.push_back(1 + r);
       instance.disturbed = true;
@@ -331,17 +355,17 @@ class History {
     std::shuffle(rank.to_do.begin(), rank.to_do.end(), random_);
   }
 
-  void Stop(int r) {
+  void Stop(int r, int exit_status = 0) {
     ranks_[r].stopped = true;
     ranks_[r].to_do.clear();
-    ranks_[r].loop->Stop(0);
+    ranks_[r].loop->Stop(exit_status);
   }
 
   void Die(int r) {
     --deaths_left_;
     somebody_died_ = true;
-    Rank& rank = ranks_[r];
-    rank.dead = true;
+    if (Pick(0, 2) == 0) return Stop(r, 3);
+    ranks_[r].dead = true;
     Close(r, "it died");
   }
 
@@ -377,7 +401,8 @@ class History {
 
   bool Calm() const {
     return o_.cache_capacity >= 1024 && o_.trouble_percent == 0 && o_.change_percent == 0 &&
-           o_.disagree_percent == 0 && o_.abandon_percent == 0 && !o_.leavers && o_.deaths == 0;
+           o_.disagree_percent == 0 && o_.odd_percent == 0 && o_.abandon_percent == 0 &&
+           !o_.leavers && o_.deaths == 0;
   }
 
   const HistoryOptions o_;
@@ -390,6 +415,11 @@ class History {
   std::map<Name, std::set<int>> abandoned_;     // in the last step: who brings it
   std::map<std::pair<Name, int>, Instance> instances_;
   std::map<uint64_t, std::string> stream_;
+  struct Collective {
+    std::set<int> begun;  // ranks
+    std::set<int> ended;
+  };
+  std::map<uint64_t, Collective> collectives_;  // by position in the stream
   Time now_{std::chrono::hours(1)};
   int deaths_left_ = 0;
   bool somebody_died_ = false;

@@ -24,6 +24,7 @@ struct HistoryOptions {
   int trouble_percent = 0;   // of requests that are refused or cancelled
   int change_percent = 0;    // of steps in which a tensor changes its shape
   int disagree_percent = 0;  // of requests whose shape differs from the others'
+  int odd_percent = 0;       // of requests that differ in what need not agree
   int abandon_percent = 0;   // of the last step's tensors: some ranks bring them, and give up
   bool leavers = false;      // ranks may end in order before the others
   int deaths = 0;            // ranks that die

@@ -11,8 +11,8 @@ std::string HistoryOptions::Text() const {
   return StrCat("seed ", seed, ": ", ranks, " ranks on ", hosts, " hosts, ", sets, " more sets, ",
                 steps, " steps of ", tensors, " tensors, cache ", cache_capacity, ", threshold ",
                 threshold_bytes, ", trouble ", trouble_percent, "%, changes ", change_percent,
-                "%, disagreements ", disagree_percent, "%, abandoned ", abandon_percent,
-                "%, leavers ", leavers, ", deaths ", deaths);
+                "%, disagreements ", disagree_percent, "%, odd ", odd_percent, "%, abandoned ",
+                abandon_percent, "%, leavers ", leavers, ", deaths ", deaths);
 }
 
 HistoryOptions OptionsOf(unsigned seed) {
@@ -33,6 +33,7 @@ HistoryOptions OptionsOf(unsigned seed) {
   o.trouble_percent = pick(0, 1) * pick(0, 15);
   o.change_percent = pick(0, 1) * pick(0, 50);
   o.disagree_percent = pick(0, 3) == 0 ? pick(0, 10) : 0;
+  o.odd_percent = pick(0, 3) == 0 ? pick(0, 50) : 0;
   o.abandon_percent = pick(0, 3) == 0 ? pick(0, 50) : 0;
   o.leavers = pick(0, 3) == 0;
   o.deaths = pick(0, 5) == 0 ? pick(1, 2) : 0;
@@ -40,17 +41,13 @@ HistoryOptions OptionsOf(unsigned seed) {
 }
 
 HistoryOptions Shrink(HistoryOptions failing) {
-  const std::vector<int HistoryOptions::*> numbers = {&HistoryOptions::deaths,
-                                                      &HistoryOptions::abandon_percent,
-                                                      &HistoryOptions::disagree_percent,
-                                                      &HistoryOptions::change_percent,
-                                                      &HistoryOptions::trouble_percent,
-                                                      &HistoryOptions::threshold_bytes,
-                                                      &HistoryOptions::sets,
-                                                      &HistoryOptions::steps,
-                                                      &HistoryOptions::tensors,
-                                                      &HistoryOptions::hosts,
-                                                      &HistoryOptions::ranks};
+  const std::vector<int HistoryOptions::*> numbers = {
+      &HistoryOptions::deaths,          &HistoryOptions::abandon_percent,
+      &HistoryOptions::odd_percent,     &HistoryOptions::disagree_percent,
+      &HistoryOptions::change_percent,  &HistoryOptions::trouble_percent,
+      &HistoryOptions::threshold_bytes, &HistoryOptions::sets,
+      &HistoryOptions::steps,           &HistoryOptions::tensors,
+      &HistoryOptions::hosts,           &HistoryOptions::ranks};
   for (bool smaller = true; smaller;) {
     smaller = false;
     for (int HistoryOptions::* number : numbers) {

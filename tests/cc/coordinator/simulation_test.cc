@@ -16,9 +16,16 @@
 namespace hvd {
 namespace {
 
+// Sanitizers make each history ten times longer.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr unsigned kHistories = 400;
+#else
+constexpr unsigned kHistories = 3000;
+#endif
+
 TEST(Simulation, EveryHistoryEndsWell) {
   SetLogging(LogLevel::kOff, false, 0);
-  for (unsigned seed = 0; seed < 4000; ++seed) {
+  for (unsigned seed = 0; seed < kHistories; ++seed) {
     const HistoryOptions options = OptionsOf(seed);
     const std::string wrong = RunHistory(options);
     if (wrong.empty()) continue;
