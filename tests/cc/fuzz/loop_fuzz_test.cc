@@ -9,7 +9,7 @@
 namespace hvd {
 namespace {
 
-constexpr unsigned kCases = 5000;
+constexpr unsigned kCases = 2000;
 
 TEST(LoopFuzz, EveryDamagedJobEnds) {
   SetLogging(LogLevel::kOff, false, 0);
