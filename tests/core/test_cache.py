@@ -86,13 +86,13 @@ def test_a_bit_against_a_full_request_names_both_values() -> None:
 def _one_large() -> tuple[bool, int]:
     basics.init()
     before = core.counters()["calls"]
-    large = client.allreduce(np.arange(1000, dtype=np.float32), "large")
-    right = bool((large.wait() == np.arange(1000) * basics.size()).all())
+    large = client.allreduce(np.arange(1_000_000, dtype=np.float32), "large")
+    right = bool((large.wait() == np.arange(1_000_000) * np.float32(basics.size())).all())
     return right, core.counters()["calls"] - before
 
 
 @pytest.mark.usefixtures("transport")
-@pytest.mark.parametrize(("threshold", "calls"), [("4000", 1), ("1024", 4), ("100", 40), ("0", 1)])
+@pytest.mark.parametrize(("threshold", "calls"), [("4000000", 1), ("1048576", 4), ("100", 16), ("0", 1)])
 def test_a_large_tensor_travels_in_parts(threshold: str, calls: int) -> None:
     env = {"HOROVOD_FUSION_THRESHOLD": threshold}
     results = run_ranks(_one_large, 2, env=env)

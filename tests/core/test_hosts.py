@@ -69,11 +69,12 @@ def _steady() -> int:
 
 def test_the_coordinator_hears_one_message_per_host() -> None:
     received = run_ranks(_steady, 6)
-    # A message per step from each of its two neighbors on the host, and one from the other host.
-    # A rank that is a moment late makes its leader speak rank by rank: at most a few times.
-    assert 300 - 3 <= received[0] <= 300 + 30
+    # A message per step from each of its two neighbors on the host, and one from the other
+    # host, where each of five ranks could send one.  A rank that is late by the time that its
+    # leader holds bits back makes the leader speak rank by rank.
+    assert 297 <= received[0] < 400
     # The leader of the other host: two members, and the answers from above.
-    assert 300 - 3 <= received[3] <= 300 + 30
+    assert 297 <= received[3] < 400
 
 
 def _error_of(name: str) -> tuple[int, str, float]:

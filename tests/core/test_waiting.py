@@ -51,7 +51,7 @@ def test_a_stall_warns_again_and_again_and_names_both_sides(size: int) -> None:
     env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.8"}
     lines = run_ranks(_one_is_late, size, env=env)
     assert not any(lines[1:])
-    assert 2 <= len(lines[0]) <= 4, lines[0]
+    assert len(lines[0]) >= 2, lines[0]
     for line in lines[0]:
         assert "'grad'" in line and "'other'" in line
         assert "rank 1 (host localhost) (its last call: allreduce 'grad')" in line

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cctype>
 #include <cstdio>
 #include <ctime>
 
@@ -22,7 +23,9 @@ std::atomic<int> g_rank{-1};
 }  // namespace
 
 Status ParseLogLevel(const std::string& name, LogLevel* level) {
-  const std::string wanted = name == "fatal" ? "error" : name;
+  std::string wanted = name;
+  for (char& c : wanted) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (wanted == "fatal") wanted = "error";
   for (int i = 0; i <= static_cast<int>(LogLevel::kOff); ++i) {
     if (wanted == kNames[i]) {
       *level = static_cast<LogLevel>(i);

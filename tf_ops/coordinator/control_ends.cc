@@ -81,6 +81,7 @@ void ControlLoop::OnFarewell(int rank) {
                                                 : "a farewell to a rank that has not left"));
   }
   if (rank != world_.rank) {
+    let_go_[rank] = true;
     for (int child : topology_.children(world_.rank)) {
       const std::vector<int>& below = topology_.subtree(child);
       if (!std::binary_search(below.begin(), below.end(), rank)) continue;

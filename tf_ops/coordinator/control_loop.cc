@@ -39,6 +39,7 @@ ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabri
       relay_(world, ports_, cache_),
       negotiator_(world, config, ports_),
       liveness_(Seconds(config.heartbeat_timeout_s)),
+      let_go_(world.size, false),
       over_(world.size, false) {}
 
 void ControlLoop::Run() {
@@ -125,6 +126,9 @@ void ControlLoop::OnFrame(int peer, const std::string& bytes) {
     case FrameType::kAlive:
       return;
     case FrameType::kOver:
+      if (!ended_ && !let_go_[peer]) {
+        return Abort(check_.Bad(peer, "word that it has ended, though nobody let it go"));
+      }
       over_[peer] = true;
       return liveness_.End(peer);
     default:

@@ -136,7 +136,8 @@ class ControlLoop {
   std::optional<Time> gathering_since_;  // when the first tensor of this round became ready
   std::map<Key, InParts> in_parts_;
   Liveness liveness_;
-  std::vector<bool> over_;  // by rank: it runs nothing any more; its end is no loss
+  std::vector<bool> let_go_;  // by rank: it was sent its farewell
+  std::vector<bool> over_;    // by rank: it runs nothing any more; its end is no loss
   bool said_over_ = false;
   Time next_inspection_{};
   uint64_t last_sequence_ = 0;  // of the stream

@@ -45,13 +45,13 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
 
 int64_t PartCount(const Signature& s, int64_t threshold_bytes) {
   if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 ||
-      s.bytes() <= threshold_bytes) {
+      s.bytes() <= std::max(threshold_bytes, kLeastPartBytes)) {
     return s.count();
   }
   // Whole cache lines, so that no part begins worse aligned than the tensor.
   constexpr int64_t kAlign = 64;
-  const int64_t part = threshold_bytes / static_cast<int64_t>(ItemBytes(s.dtype));
-  return part > kAlign ? part / kAlign * kAlign : std::max<int64_t>(part, 1);
+  const int64_t bytes = std::max(threshold_bytes, kLeastPartBytes);
+  return bytes / static_cast<int64_t>(ItemBytes(s.dtype)) / kAlign * kAlign;
 }
 
 }  // namespace hvd

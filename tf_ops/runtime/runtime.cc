@@ -35,7 +35,13 @@ Runtime::~Runtime() { (void)Shutdown(0); }
 
 void Runtime::Start() {
   data_thread_ = std::thread([this] { DataThread(); });
-  control_thread_ = std::thread([this] { ControlThread(); });
+  try {
+    control_thread_ = std::thread([this] { ControlThread(); });
+  } catch (...) {  // the system has no thread left
+    executor_.Finish();
+    data_thread_.join();
+    throw;
+  }
   thread_ids_[0] = control_thread_.get_id();
   thread_ids_[1] = data_thread_.get_id();
 }

@@ -30,7 +30,8 @@ class Runtime {
   // As Shutdown(0).
   ~Runtime();
 
-  // Starts the threads; they begin to look for the other ranks.
+  // Starts the threads; they begin to look for the other ranks.  Throws std::system_error when
+  // the system has no thread left.
   void Start();
 
   // True: `*status` says how the start went.  False: the deadline passed, call again.

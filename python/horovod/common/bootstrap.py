@@ -51,7 +51,7 @@ def start(
         core.check(core.load().hvd_check_config())
     except core.CoreError as error:
         raise ValueError(f"init: {error}") from error
-    deadline_s = time.monotonic() + _start_timeout_s()
+    deadline_s = time.monotonic() + float(_setting("HOROVOD_START_TIMEOUT_SECONDS"))
     member = _member(place, process_sets, least_set_id)
     if place.size == 1:
         meeting = rendezvous.Round(generation_alone, (member,), uuid.uuid4().hex)
@@ -106,15 +106,16 @@ def _member(
         "pid": os.getpid(),
         "process_sets": [list(ranks) for ranks in process_sets],
         "least_set_id": least_set_id,
-        **{name: os.environ.get(name, "") for name in _MUST_AGREE},
+        **{name: _setting(name) for name in _MUST_AGREE},
     }
 
 
-def _start_timeout_s() -> float:
-    """Returns the knob, or its default, from the table that the build makes of the core's."""
+def _setting(env: str) -> str:
+    """Returns a knob as it is set, or its default, from the table that the build makes of the
+    core's."""
     knobs = importlib.import_module("horovod.common._knobs")
-    knob = next(row for row in knobs.KNOBS if row.id == "start_timeout_s")
-    return float(os.environ.get(knob.env) or knob.default)
+    knob = next(row for row in knobs.KNOBS if row.env == env)
+    return os.environ.get(env) or str(knob.default)
 
 
 def _check_agreement(members: Sequence[Any], field: str) -> None:

@@ -23,7 +23,7 @@ class Watchdog:
     """
 
     def __init__(self, job_id: str) -> None:
-        # Without the ids of jobs around this one, which would end the watchdog with their ranks.
+        # Without the ids of jobs around this one: it is none of their ranks.
         environment = {k: v for k, v in os.environ.items() if k != "HOROVOD_JOB_ID"}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__],

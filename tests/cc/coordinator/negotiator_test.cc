@@ -367,18 +367,18 @@ TEST_F(NegotiatorTest, AStallOfABitNamesTheMissing) {
 }
 
 TEST_F(NegotiatorTest, ALargeTensorGoesInPartsAndDelaysNoOther) {
-  config_.fusion_threshold_bytes = 64 * 4;
-  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150));
-  EXPECT_EQ(Flush(), Lines({"large[0+64]>012"}));
+  config_.fusion_threshold_bytes = 256 << 10;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150000));
+  EXPECT_EQ(Flush(), Lines({"large[0+65536]>012"}));
   for (int rank : {0, 1, 2}) Ready(rank, Tensor("small"));
-  EXPECT_EQ(Flush(), Lines({"large[64+64]>012", "small>012"}));
-  EXPECT_EQ(Flush(), Lines({"large[128+22]>012"}));
+  EXPECT_EQ(Flush(), Lines({"large[65536+65536]>012", "small>012"}));
+  EXPECT_EQ(Flush(), Lines({"large[131072+18928]>012"}));
   EXPECT_FALSE(negotiator_->has_output());
 }
 
 TEST_F(NegotiatorTest, AnEndFlushesAllParts) {
-  config_.fusion_threshold_bytes = 64 * 4;
-  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150));
+  config_.fusion_threshold_bytes = 256 << 10;
+  for (int rank : {0, 1, 2}) Ready(rank, Tensor("large", 150000));
   const auto all = negotiator_->FlushAll();
   ASSERT_EQ(all.size(), 3u);
   EXPECT_FALSE(all[1].is_last_part());

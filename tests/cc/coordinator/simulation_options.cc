@@ -28,7 +28,7 @@ HistoryOptions OptionsOf(unsigned seed) {
   o.steps = pick(1, 6);
   o.tensors = pick(1, 8);
   o.cache_capacity = pick(0, 1) ? 1024 : pick(0, 6);
-  o.threshold_bytes = pick(0, 3) * 100;
+  o.threshold_bytes = pick(0, 3) * 150'000;
   // Half of the histories are calm.
   o.trouble_percent = pick(0, 1) * pick(0, 15);
   o.change_percent = pick(0, 1) * pick(0, 50);

@@ -55,5 +55,22 @@ TEST(Plan, OnlyFusableCollectivesFuse) {
   EXPECT_EQ(Plan({gather, gather}, 100), Buckets({{0}, {1}}));
 }
 
+TEST(Plan, PartsAreLargeAndAligned) {
+  Signature s;
+  s.kind = Kind::kAllreduce;
+  s.dtype = DType::kFloat64;
+  s.shape = {1'000'000};
+  EXPECT_EQ(PartCount(s, 8'000'000), 1'000'000);  // fits
+  EXPECT_EQ(PartCount(s, 0), 1'000'000);          // each alone and whole
+  EXPECT_EQ(PartCount(s, 1 << 20), (1 << 20) / 8);
+  EXPECT_EQ(PartCount(s, 1'000'000), 1'000'000 / 8 / 64 * 64);
+  EXPECT_EQ(PartCount(s, 1), kLeastPartBytes / 8);
+  s.shape = {kLeastPartBytes / 8};
+  EXPECT_EQ(PartCount(s, 1), kLeastPartBytes / 8);
+  s.kind = Kind::kAllgather;
+  s.shape = {1'000'000};
+  EXPECT_EQ(PartCount(s, 1), 1'000'000);
+}
+
 }  // namespace
 }  // namespace hvd

@@ -38,7 +38,7 @@ Signature TensorOf(int number, int rows) {
            : number % 4 == 2 ? Kind::kBroadcast
            : number == 7     ? Kind::kBarrier
                              : Kind::kAllreduce;
-  s.shape = {number == 3 ? 100 : 6};
+  s.shape = {number == 3 ? 100'000 : 6};
   s.root = number == 2 ? 5 : 2;
   if (s.kind == Kind::kAllgather) s.shape = {rows, 3};
   s.gradient = number == 0;
@@ -63,7 +63,7 @@ class Job {
   Job(unsigned seed, JobTotals* totals)
       : mutator_(seed), totals_(*totals), damage_one_in_(mutator_.Pick(1, 4) * 25) {
     config_.cache_capacity = mutator_.Pick(0, 2) * 4;
-    config_.fusion_threshold_bytes = mutator_.Pick(0, 2) * 100;
+    config_.fusion_threshold_bytes = mutator_.Pick(0, 2) * 100'000;
     config_.heartbeat_timeout_s = config_.mismatch_time_s = 1e8;
     config_.stall_check_disable = true;
     World world;
