@@ -1,6 +1,7 @@
 // How ranks come together: who is missing, who left, and what becomes of shared memory.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -150,6 +151,25 @@ TEST_F(StartTest, WhoDiedBeforeItCameIsNamedAtOnce) {
         << outcomes[r];
   }
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+// A stack that no address space holds stands for a limit that is reached.
+TEST_F(StartTest, WithoutAThreadItNamesTheLimit) {
+  Declare({"a", "b"});
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  std::unique_ptr<Fabric> fabric;
+  ASSERT_TRUE(
+      NewFabric({"tcp", 4096}, worlds_[1], std::move(listeners_[1]), &table_, &fabric).ok());
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const Status status = fabric->Start(Deadline::After(seconds(20)));
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(status.code(), Code::kInternal) << status;
+  EXPECT_TRUE(Has(status, "ulimit -u")) << status;
+  EXPECT_EQ(pthread_attr_destroy(&usual), 0);
+  EXPECT_EQ(pthread_attr_destroy(&huge), 0);
 }
 
 TEST_F(StartTest, AnAbortEndsIt) {

@@ -1,6 +1,7 @@
 #include "tf_ops/transport/net/tree_start.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "tf_ops/base/log.h"
@@ -88,12 +89,20 @@ Status TreeStart::Proceed(Deadline deadline) {
 
 void TreeStart::StartCall(Deadline deadline) {
   const bool by_unix = a_.use_unix && topology_.same_host(rank_, parent_);
-  call_.thread = std::thread([this, deadline, by_unix] {
-    call_.status = CallPeer(world_, parent_, Callable(world_.endpoints[parent_], by_unix),
-                            Channel::kControl, a_.table, call_.hang_up.fd(), deadline, &call_.fd);
+  calling_ = true;
+  try {
+    call_.thread = std::thread([this, deadline, by_unix] {
+      call_.status = CallPeer(world_, parent_, Callable(world_.endpoints[parent_], by_unix),
+                              Channel::kControl, a_.table, call_.hang_up.fd(), deadline, &call_.fd);
+      call_.over = true;
+      a_.control->Wake();
+    });
+  } catch (const std::system_error& error) {
+    call_.status = Status::Internal(StrCat(
+        "rank ", rank_, " has no thread left to call ", world_.RankText(parent_), ": ",
+        error.what(), "; raise the limit on threads (ulimit -u, pids.max of the container)"));
     call_.over = true;
-    a_.control->Wake();
-  });
+  }
 }
 
 void TreeStart::EndCall() {
@@ -103,8 +112,9 @@ void TreeStart::EndCall() {
 }
 
 Status TreeStart::AttachParent() {
-  if (!call_.over || !call_.thread.joinable()) return Status::Ok();
-  call_.thread.join();
+  if (!calling_ || !call_.over) return Status::Ok();
+  calling_ = false;
+  EndCall();
   HVD_RETURN_IF_ERROR(call_.status);
   a_.control->Attach(parent_, std::move(call_.fd));
   SendUp(Step::kCame, {came_.begin(), came_.end()});
@@ -222,7 +232,7 @@ void TreeStart::GiveUp(const Status& why, Deadline deadline) {
         writer.PutString(why.message());
         a_.control->Send(peer, writer.Take());
       }
-      const bool may_come = peer == parent_ ? call_.thread.joinable() : came_.count(peer) == 0;
+      const bool may_come = peer == parent_ ? calling_ : came_.count(peer) == 0;
       all = all && (told.count(peer) > 0 || lost_.count(peer) > 0 || !may_come);
     }
     if (all || deadline.passed()) return;

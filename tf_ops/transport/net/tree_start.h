@@ -108,6 +108,7 @@ class TreeStart {
   const int parent_;
 
   Call call_;
+  bool calling_ = false;   // the outcome of call_ is not known here yet
   bool started_ = false;   // Run() is under way
   bool welcomed_ = false;  // done
   bool reported_ = false;  // kReady was sent
