@@ -3,12 +3,18 @@
 #include "tf_ops/transport/net/handshake.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/cc/transport/fabrics.h"
 #include "tf_ops/transport/net/acceptor.h"
@@ -28,13 +34,15 @@ class HandshakeTest : public testing::Test {
     ASSERT_TRUE(StartCrypto().ok());
     std::vector<Listeners> listeners;
     worlds_ = WorldsOf(3, &table_, &listeners);
-    acceptor_.emplace(worlds_[0], std::move(listeners[0]), &table_,
-                      [this](Channel channel, int peer, Fd fd) {
-                        ++accepted_;
-                        channel_ = channel;
-                        peer_ = peer;
-                        fd_ = std::move(fd);
-                      });
+    acceptor_.emplace(
+        worlds_[0], std::move(listeners[0]), &table_,
+        [this](Channel channel, int peer, Fd fd) {
+          ++accepted_;
+          channel_ = channel;
+          peer_ = peer;
+          fd_ = std::move(fd);
+        },
+        [this](const std::string& trouble) { troubles_.push_back(trouble); });
   }
 
   // Runs the acceptor, as the control thread does, while `stranger` acts.
@@ -85,6 +93,7 @@ class HandshakeTest : public testing::Test {
   Channel channel_ = Channel::kControl;
   int peer_ = -1;
   Fd fd_;
+  std::vector<std::string> troubles_;  // one after another
 };
 
 TEST_F(HandshakeTest, ARankGetsInAndCanSpeak) {
@@ -188,6 +197,56 @@ TEST_F(HandshakeTest, NoiseDoesNothingAndRanksStillGetIn) {
     std::this_thread::sleep_for(milliseconds(50));
   });
   EXPECT_EQ(accepted_, 1);
+}
+
+// The limit is lowered to what is open: the caller has its descriptor, the listener gets none.
+TEST_F(HandshakeTest, WithoutADescriptorItSaysSoUntilThereIsOne) {
+  const Fd fd = Knock();
+  const int lowest = dup(0);
+  close(lowest);
+  rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  rlimit low = old;
+  low.rlim_cur = lowest;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int i = 0; i < 3; ++i) acceptor_->Step();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_EQ(troubles_.size(), 1u);
+  EXPECT_NE(troubles_[0].find("ulimit -n"), std::string::npos) << troubles_[0];
+  EXPECT_EQ(acceptor_->trouble(), troubles_[0]);
+  While([&] { ReadChallenge(fd); });
+  ASSERT_EQ(troubles_.size(), 2u);
+  EXPECT_EQ(troubles_[1], "");
+}
+
+// accept(2) asks for a descriptor even when nobody waits.
+TEST_F(HandshakeTest, TheLastDescriptorIsEnoughForTheLastCaller) {
+  const Fd fd = Knock();
+  const int lowest = dup(0);
+  close(lowest);
+  rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  rlimit low = old;
+  low.rlim_cur = lowest + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int i = 0; i < 3; ++i) acceptor_->Step();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_TRUE(troubles_.empty()) << troubles_[0];
+  ReadChallenge(fd);
+}
+
+// A forked child holds the connection of a stranger that is turned away.
+TEST_F(HandshakeTest, AStrangerThatIsGoneKeepsNobodyBusy) {
+  Fd fd = Knock();
+  const int lowest = dup(0);
+  close(lowest);
+  acceptor_->Step();  // the listener's end gets the lowest number
+  const Fd held = Fd::Make(&table_, [&] { return dup(lowest); });
+  ASSERT_TRUE(held.valid());
+  fd.Close();
+  While([] { std::this_thread::sleep_for(milliseconds(50)); });
+  pollfd ready = {acceptor_->fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&ready, 1, 0), 0);
 }
 
 TEST_F(HandshakeTest, ACallerDoesNotBelieveAStrangerThatListens) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <thread>
@@ -149,6 +151,33 @@ TEST_P(ProcessTest, ADeadlineEndsTheWaitForAStoppedRank) {
   });
   ASSERT_TRUE(ranks.Await(1, 'r'));
   EXPECT_EQ(ranks.Join(0), "");
+}
+
+// Rank 1 calls rank 0, which has no descriptor left for it: without an end to the wait, both
+// would wait for ever.
+TEST(TcpProcessTest, ARankWithoutDescriptorsEndsItsWaitAndNamesTheLimit) {
+  RankProcesses ranks("tcp", 2, [](const RankProcess& me) -> std::string {
+    const auto transport = me.fabric.NewTransport(Everyone(2));
+    if (me.rank == 0) {
+      const int lowest = dup(0);
+      close(lowest);
+      rlimit low;
+      getrlimit(RLIMIT_NOFILE, &low);
+      low.rlim_cur = lowest;
+      setrlimit(RLIMIT_NOFILE, &low);
+      me.Tell('r');
+    } else {
+      me.AwaitRelease();
+    }
+    const Status status = Ring(*transport, 1, Deadline::Never());
+    if (me.rank == 1) return WantPeerLost(status);
+    const bool named = status.message().find("ulimit -n") != std::string::npos;
+    return status.code() == Code::kInternal && named ? "" : StrCat("ended with ", status);
+  });
+  ASSERT_TRUE(ranks.Await(0, 'r'));
+  ranks.Release();
+  EXPECT_EQ(ranks.Join(0), "");
+  EXPECT_EQ(ranks.Join(1), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ProcessTest, testing::Values("auto", "shm", "tcp"),

@@ -1,9 +1,11 @@
 #include "tf_ops/transport/net/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "tf_ops/base/log.h"
@@ -20,12 +22,21 @@ void Watch(int epoll, int fd) {
   epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
+void Unwatch(int epoll, int fd) { epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr); }
+
+bool SomebodyWaits(int listener) {
+  pollfd ready = {listener, POLLIN, 0};
+  return poll(&ready, 1, 0) > 0;
+}
+
 }  // namespace
 
-Acceptor::Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer)
+Acceptor::Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer,
+                   OnTrouble on_trouble)
     : world_(world),
       table_(table),
       on_peer_(std::move(on_peer)),
+      on_trouble_(std::move(on_trouble)),
       listeners_(std::move(listeners)),
       epoll_(Fd::Make(table, [] { return epoll_create1(EPOLL_CLOEXEC); })) {
   WatchListeners(true);
@@ -39,7 +50,7 @@ void Acceptor::WatchListeners(bool on) {
     if (on) {
       Watch(epoll_.get(), listener->get());
     } else {
-      epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener->get(), nullptr);
+      Unwatch(epoll_.get(), listener->get());
     }
   }
 }
@@ -58,30 +69,39 @@ void Acceptor::Step() {
     if (fd == listeners_.tcp.get() || fd == listeners_.local.get()) {
       AcceptAll(fd);
     } else if (auto it = pending_.find(fd); it != pending_.end() && Advance(&it->second)) {
-      pending_.erase(it);
+      Drop(it);
     }
   }
   for (auto it = pending_.begin(); it != pending_.end();) {
-    it = it->second.deadline.passed() ? pending_.erase(it) : std::next(it);
+    it = it->second.deadline.passed() ? Drop(it) : std::next(it);
   }
   if (paused_until_.passed()) paused_until_ = Deadline::Never();
   WatchListeners(pending_.size() < kMostPending && paused_until_.never());
+}
+
+// Closing alone leaves it in the epoll set while a child that is being forked holds it, too.
+Acceptor::PendingMap::iterator Acceptor::Drop(PendingMap::iterator pending) {
+  if (pending->second.fd.valid()) Unwatch(epoll_.get(), pending->first);
+  return pending_.erase(pending);
 }
 
 void Acceptor::AcceptAll(int listener) {
   while (pending_.size() < kMostPending) {
     Fd fd = Accept(listener, table_);
     if (!fd.valid()) {
-      // Out of descriptors or memory: the connection stays in the queue, and an
-      // ever-readable listener must not keep this thread busy.
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        trouble_ = StrCat("cannot accept a connection: ", ErrnoText(errno));
-        HVD_LOG(kWarning) << trouble_;
-        paused_until_ = Deadline::After(kPause);
-      }
+      const int error = errno;
+      const bool short_of =
+          error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+      // accept(2) wants a descriptor before it looks whether anybody is there.
+      if (!short_of || !SomebodyWaits(listener)) return SetTrouble({});
+      // The connection stays in the queue, and an ever-readable listener must not keep this
+      // thread busy.
+      SetTrouble(StrCat("cannot accept a connection: ", ErrnoText(error)));
+      HVD_LOG(kWarning) << trouble_;
+      paused_until_ = Deadline::After(kPause);
       return;
     }
-    trouble_.clear();
+    SetTrouble({});
     Pending pending;
     pending.challenge = NewChallenge();
     pending.deadline = Deadline::After(kHandshakeTime);
@@ -93,6 +113,12 @@ void Acceptor::AcceptAll(int listener) {
     Watch(epoll_.get(), number);
     pending_[number] = std::move(pending);
   }
+}
+
+void Acceptor::SetTrouble(const std::string& trouble) {
+  if (trouble == trouble_) return;
+  trouble_ = trouble;
+  if (on_trouble_) on_trouble_(trouble_);
 }
 
 bool Acceptor::Advance(Pending* pending) {
@@ -113,7 +139,7 @@ bool Acceptor::Advance(Pending* pending) {
     HVD_LOG(kInfo) << "turned a connection away: " << status.message();
     return true;
   }
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, pending->fd.get(), nullptr);
+  Unwatch(epoll_.get(), pending->fd.get());
   on_peer_(static_cast<Channel>(pending->claim.channel), pending->claim.caller,
            std::move(pending->fd));
   return true;

@@ -9,6 +9,8 @@
 #ifndef TF_OPS_TRANSPORT_NET_ACCEPTOR_H_
 #define TF_OPS_TRANSPORT_NET_ACCEPTOR_H_
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <string>
@@ -28,9 +30,12 @@ class Acceptor {
 
   // Called with each connection that proved who it is.
   using OnPeer = std::function<void(Channel channel, int peer, Fd fd)>;
+  // Called with trouble() when it changes.
+  using OnTrouble = std::function<void(const std::string& trouble)>;
 
   // `world` and `table` outlive this object.
-  Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer);
+  Acceptor(const World& world, Listeners listeners, FdTable* table, OnPeer on_peer,
+           OnTrouble on_trouble = {});
 
   // False: this process has no descriptor left, and nothing works.
   bool valid() const { return epoll_.valid(); }
@@ -38,7 +43,7 @@ class Acceptor {
   // Readable when Step() has something to do.
   int fd() const { return epoll_.get(); }
 
-  // Why peers could not be let in lately; empty when they could.
+  // Why those who wait at a listener cannot be let in; empty when they can.
   const std::string& trouble() const { return trouble_; }
 
   // When Step() must run even if fd() stays silent.
@@ -55,20 +60,25 @@ class Acceptor {
     Deadline deadline;
   };
 
+  using PendingMap = std::map<int, Pending>;  // by descriptor
+
   void AcceptAll(int listener);
   // Reads what there is; true when the handshake is over, well or badly.
   bool Advance(Pending* pending);
+  PendingMap::iterator Drop(PendingMap::iterator pending);
+  void SetTrouble(const std::string& trouble);
   void WatchListeners(bool on);
 
   const World& world_;
   FdTable* const table_;
   const OnPeer on_peer_;
+  const OnTrouble on_trouble_;
   Listeners listeners_;
   Fd epoll_;
   std::string trouble_;
   bool watching_ = false;
-  Deadline paused_until_;           // never: accepting goes on
-  std::map<int, Pending> pending_;  // by descriptor
+  Deadline paused_until_;  // never: accepting goes on
+  PendingMap pending_;
 };
 
 }  // namespace hvd

@@ -1,5 +1,6 @@
 #include "tf_ops/transport/net/net_fabric.h"
 
+#include <string>
 #include <utility>
 
 #include "tf_ops/transport/net/acceptor.h"
@@ -17,7 +18,8 @@ class NetFabric final : public Fabric {
         planes_(make_planes(world_, table, &stop_)),
         acceptor_(
             world_, std::move(listeners), table,
-            [this](Channel channel, int peer, Fd fd) { OnPeer(channel, peer, std::move(fd)); }),
+            [this](Channel channel, int peer, Fd fd) { OnPeer(channel, peer, std::move(fd)); },
+            [this](const std::string& trouble) { planes_.list.back()->SetTrouble(trouble); }),
         control_(table, &acceptor_),
         start_({&world_, table, &stop_, &acceptor_, &control_, planes_.memory,
                 planes_.memory_required, planes_.unix_sockets}) {}

@@ -7,6 +7,7 @@
 #define TF_OPS_TRANSPORT_NET_PLANE_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tf_ops/base/fd.h"
@@ -28,6 +29,9 @@ class Plane {
 
   // `peer` opened a data connection.  Control thread.
   virtual void Adopt(int peer, Fd fd) = 0;
+
+  // No data connection can be let in, and why; empty: again they can.  Control thread.
+  virtual void SetTrouble(const std::string& trouble) = 0;
 
   // The rank's Stop is set: wakes whoever waits in a transport of this plane.  Any thread.
   virtual void Abort() = 0;

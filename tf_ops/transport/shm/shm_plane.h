@@ -35,6 +35,7 @@ class ShmPlane final : public Plane, public HostMemory {
   bool Serves(const std::vector<int>& members) const override;
   std::unique_ptr<Transport> NewTransport(std::vector<int> members) override;
   void Adopt(int, Fd) override {}
+  void SetTrouble(const std::string&) override {}
   void Abort() override;
 
  private:

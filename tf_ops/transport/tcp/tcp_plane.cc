@@ -17,6 +17,7 @@ class TcpPlane final : public Plane {
     return std::make_unique<TcpTransport>(&mesh_, std::move(members));
   }
   void Adopt(int peer, Fd fd) override { mesh_.Adopt(peer, std::move(fd)); }
+  void SetTrouble(const std::string& trouble) override { mesh_.SetTrouble(trouble); }
   void Abort() override { mesh_.Wake(); }
 
  private:
