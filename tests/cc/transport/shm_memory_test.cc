@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tf_ops/transport/shm/position.h"
 #include "tf_ops/transport/shm/segment.h"
@@ -32,6 +36,21 @@ class ShmMemoryTest : public testing::TestWithParam<int> {
   }
   static int size() { return GetParam(); }
 
+  // Runs `body` as every rank, each in a thread.  One that gives up ends the others, too: they
+  // would wait for it for ever.
+  void RunRanks(const std::function<void(int rank)>& body) {
+    std::vector<std::thread> threads;
+    for (int r = 0; r < size(); ++r) {
+      threads.emplace_back([&, r] {
+        body(r);
+        if (!HasFatalFailure()) return;
+        stop_.Set(Status::PeerLost("another rank gave up"));
+        for (const auto& rank : ranks_) rank->Abort();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
   FdTable table_;
   Stop stop_{&table_};
   const ShmLayout layout_;
@@ -42,39 +61,35 @@ class ShmMemoryTest : public testing::TestWithParam<int> {
 
 // Calls of few and of many blocks, and messages, in turns; every element is looked at.
 TEST_P(ShmMemoryTest, CallsAndMessagesOneAfterAnother) {
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size(); ++r) {
-    threads.emplace_back([&, r] {
-      ShmMessages messages(ranks_[r].get());
-      HostRanks all(size());
-      std::iota(all.begin(), all.end(), 0);
-      ShmTransport transport(ranks_[r].get(), &messages, all);
-      for (uint64_t sequence = 1; sequence <= 200; ++sequence) {
-        const int64_t count = sequence % 5 == 0 ? 20000 : 1 + sequence % 7 * 300;
-        std::vector<int32_t> in(count, static_cast<int32_t>(sequence * (r + 1)));
-        std::vector<int32_t> out(count, -1);
-        CollectiveCall call;
-        call.sequence = sequence;
-        call.kind = Kind::kAllreduce;
-        call.dtype = DType::kInt32;
-        call.segments.push_back({reinterpret_cast<const std::byte*>(in.data()),
-                                 reinterpret_cast<std::byte*>(out.data()), count});
-        Status status;
-        transport.Launch(call, [&](Status outcome) { status = std::move(outcome); });
-        ASSERT_TRUE(status.ok()) << status;
-        const auto sum = static_cast<int32_t>(sequence) * size() * (size() + 1) / 2;
-        ASSERT_EQ(out, std::vector<int32_t>(count, sum));
-        if (size() == 1 || sequence % 3 != 0) continue;
-        const int to = (r + 1) % size();
-        const int from = (r + size() - 1) % size();
-        status = transport.SendRecv({to, ConstBytes(in.data(), count * 4), from,
-                                     Bytes(out.data(), count * 4), Deadline::Never()});
-        ASSERT_TRUE(status.ok()) << status;
-        ASSERT_EQ(out, std::vector<int32_t>(count, static_cast<int32_t>(sequence * (from + 1))));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  RunRanks([&](int r) {
+    ShmMessages messages(ranks_[r].get());
+    HostRanks all(size());
+    std::iota(all.begin(), all.end(), 0);
+    ShmTransport transport(ranks_[r].get(), &messages, all);
+    for (uint64_t sequence = 1; sequence <= 200; ++sequence) {
+      const int64_t count = sequence % 5 == 0 ? 20000 : 1 + sequence % 7 * 300;
+      std::vector<int32_t> in(count, static_cast<int32_t>(sequence * (r + 1)));
+      std::vector<int32_t> out(count, -1);
+      CollectiveCall call;
+      call.sequence = sequence;
+      call.kind = Kind::kAllreduce;
+      call.dtype = DType::kInt32;
+      call.segments.push_back({reinterpret_cast<const std::byte*>(in.data()),
+                               reinterpret_cast<std::byte*>(out.data()), count});
+      Status status;
+      transport.Launch(call, [&](Status outcome) { status = std::move(outcome); });
+      ASSERT_TRUE(status.ok()) << status;
+      const auto sum = static_cast<int32_t>(sequence) * size() * (size() + 1) / 2;
+      ASSERT_EQ(out, std::vector<int32_t>(count, sum));
+      if (size() == 1 || sequence % 3 != 0) continue;
+      const int to = (r + 1) % size();
+      const int from = (r + size() - 1) % size();
+      status = transport.SendRecv({to, ConstBytes(in.data(), count * 4), from,
+                                   Bytes(out.data(), count * 4), Deadline::Never()});
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(out, std::vector<int32_t>(count, static_cast<int32_t>(sequence * (from + 1))));
+    }
+  });
 }
 
 TEST_P(ShmMemoryTest, ASlotOfAnotherTimeIsFoundOut) {
