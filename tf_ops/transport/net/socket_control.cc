@@ -300,6 +300,9 @@ void SocketControl::Finish(Deadline deadline) {
       for (auto& [peer, link] : links_) shutdown(link.fd.get(), SHUT_WR);
     }
     Turn(deadline);
+    // Nobody asks for events any more, and a bell that rings on would keep this thread busy.
+    events_.clear();
+    if (std::exchange(wake_pending_, false)) bell_.Clear();
   }
   links_.clear();
   processes_.clear();
