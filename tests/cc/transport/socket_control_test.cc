@@ -59,5 +59,18 @@ TEST_F(SocketControlTest, FinishSleepsThoughTheBellRings) {
   other.join();
 }
 
+// A child that is being forked holds all descriptors for a moment, or for long.
+TEST_F(SocketControlTest, ALostPeerKeepsNobodyBusyWhoseSocketIsHeldElsewhere) {
+  const Fd held = Fd::Make(&table_, [&] { return fcntl(ours_, F_DUPFD_CLOEXEC, 0); });
+  ASSERT_TRUE(held.valid());
+  theirs_.Close();
+  const ControlEvent event = control_.WaitAny(Deadline::After(seconds(20)));
+  EXPECT_EQ(event.type, ControlEvent::Type::kClosed);
+  EXPECT_EQ(event.peer, kPeer);
+  const auto cpu = CpuTime();
+  EXPECT_EQ(control_.WaitAny(Deadline::After(seconds(1))).type, ControlEvent::Type::kTimeout);
+  EXPECT_LT(CpuTime() - cpu, milliseconds(100));
+}
+
 }  // namespace
 }  // namespace hvd

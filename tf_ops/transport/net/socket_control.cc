@@ -283,8 +283,15 @@ void SocketControl::CutFrames(int peer, Link* link) {
 }
 
 void SocketControl::Lose(int peer, const std::string& why) {
-  links_.erase(peer);  // closing takes it out of the epoll set
-  processes_.erase(peer);
+  // Closing alone leaves it in the epoll set while a child that is being forked holds it, too.
+  if (const auto it = links_.find(peer); it != links_.end()) {
+    Register(epoll_.get(), EPOLL_CTL_DEL, it->second.fd.get(), 0, 0);
+    links_.erase(it);
+  }
+  if (const auto it = processes_.find(peer); it != processes_.end()) {
+    Register(epoll_.get(), EPOLL_CTL_DEL, it->second.get(), 0, 0);
+    processes_.erase(it);
+  }
   events_.push_back({ControlEvent::Type::kClosed, peer, {}, why});
 }
 
