@@ -1,6 +1,5 @@
 #include "tf_ops/transport/net/socket_control.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -87,8 +86,9 @@ void SocketControl::SendWithFd(int peer, std::string frame, std::shared_ptr<cons
   const auto it = links_.find(peer);
   if (it == links_.end()) return;
   Link& link = it->second;
-  if (passed != nullptr)
+  if (passed != nullptr && link.passes_fds) {
     link.out_fds.emplace_back(link.out.size() - link.out_begin, std::move(passed));
+  }
   const uint32_t size = static_cast<uint32_t>(frame.size());
   link.out.append(reinterpret_cast<const char*>(&size), sizeof(size));
   link.out.append(frame);
@@ -124,10 +124,13 @@ ssize_t SocketControl::Transmit(Link* link) {
     std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
   }
   const ssize_t n = sendmsg(link->fd.get(), &message, MSG_NOSIGNAL);
-  // ETOOMANYREFS: too many descriptors of this user are under way.  The frame goes without,
-  // and its receiver says so.
+  // Too many descriptors of this user are under way.  This frame and all later ones go without:
+  // the receiver finds none for them, and says so.
   if (n < 0 && passes && errno == ETOOMANYREFS) {
-    fds.pop_front();
+    HVD_LOG(kWarning) << "cannot pass a descriptor: " << ErrnoText(ETOOMANYREFS)
+                      << "; raise the limit on open files (ulimit -n)";
+    link->passes_fds = false;
+    fds.clear();
     errno = EINTR;
   } else if (n > 0) {
     if (passes) fds.pop_front();

@@ -40,10 +40,11 @@ class SocketControl final : public ControlChannel {
   bool valid() const { return epoll_.valid() && bell_.valid(); }
   bool attached(int peer) const { return links_.count(peer) > 0; }
 
-  // As Send(); `passed` goes with the frame.  REQUIRES: a Unix socket to `peer`.
+  // As Send(); `passed` goes with the frame, unless the system refuses.  REQUIRES: a Unix socket to
+  // `peer`.
   void SendWithFd(int peer, std::string frame, std::shared_ptr<const Fd> passed);
-  // The next descriptor that came from `peer`; invalid when it was lost on the way, since this
-  // process has none left.
+  // The next descriptor that came from `peer`; invalid when it was lost on the way, since one
+  // of the two processes is at its limit.
   Fd TakeFd(int peer);
   // Lets the WaitAny() in progress return a kTimeout.  For the acceptor's callback.
   void Interrupt() { interrupted_ = true; }
@@ -64,7 +65,8 @@ class SocketControl final : public ControlChannel {
     std::string in;   // bytes not yet made into frames
     std::string out;  // from out_begin on: bytes not yet written
     size_t out_begin = 0;
-    bool writing = false;  // epoll watches for room to write
+    bool writing = false;    // epoll watches for room to write
+    bool passes_fds = true;  // false: one was refused, and the later ones must not take its place
     // Descriptors to pass, each with the unwritten byte that it goes with.
     std::deque<std::pair<size_t, std::shared_ptr<const Fd>>> out_fds;
     std::deque<Fd> in_fds;
