@@ -12,8 +12,9 @@
 namespace hvd {
 namespace {
 
-// How long who fails waits for neighbors that are not there yet, to tell them why.
-constexpr auto kToTell = std::chrono::seconds(5);
+// How long who fails waits for neighbors that are not there yet, to tell them why.  It holds
+// back the caller's own error, for which 2 s are promised (docs/reliability.md).
+constexpr auto kToTell = std::chrono::milliseconds(1500);
 
 constexpr char kLostFd[] =
     "its descriptor did not arrive; raise the limit on open files (ulimit -n)";
