@@ -6,6 +6,7 @@
 
 #include "tf_ops/base/log.h"
 #include "tf_ops/base/strings.h"
+#include "tf_ops/base/wire.h"
 #include "tf_ops/transport/net/caller.h"
 #include "tf_ops/transport/net/endpoint.h"
 
@@ -16,9 +17,6 @@ namespace {
 // back the caller's own error, for which 2 s are promised (docs/reliability.md).
 constexpr auto kToTell = std::chrono::milliseconds(1500);
 
-constexpr char kLostFd[] =
-    "its descriptor did not arrive; raise the limit on open files (ulimit -n)";
-
 }  // namespace
 
 TreeStart::TreeStart(const TreeStartArgs& args)
@@ -27,24 +25,12 @@ TreeStart::TreeStart(const TreeStartArgs& args)
       topology_(world_.hosts),
       rank_(world_.rank),
       parent_(topology_.parent(rank_)),
+      memory_(world_, topology_, args.control, args.memory, args.memory_required),
       call_(args.table) {}
-
-std::vector<int> TreeStart::HostMembers() const {
-  const std::vector<int>& host = topology_.host(rank_);
-  return {host.begin() + 1, host.end()};
-}
 
 Status TreeStart::Run(Deadline deadline) {
   started_ = true;
-  // A host of one rank shares memory with nobody.
-  decided_ = a_.memory == nullptr || topology_.host(rank_).size() < 2;
-  if (!decided_) {
-    Fd fd;
-    const std::string obstacle = a_.memory->Make(&fd);
-    if (!obstacle.empty()) Note(StrCat("rank ", rank_, ": ", obstacle));
-    given_.insert(rank_);
-    parts_[rank_] = std::make_shared<const Fd>(std::move(fd));
-  }
+  memory_.Begin();
   for (int peer : topology_.neighbors(rank_)) {
     const pid_t pid = topology_.same_host(rank_, peer)
                           ? VisiblePid(world_.endpoints[peer], world_.endpoints[rank_])
@@ -56,7 +42,7 @@ Status TreeStart::Run(Deadline deadline) {
   const Status status = Proceed(deadline);
   if (!status.ok()) GiveUp(status, Earlier(deadline, Deadline::After(kToTell)));
   EndCall();
-  parts_.clear();
+  memory_.End();
   a_.control->EndStart();
   started_ = false;
   if (woken_) a_.control->Wake();
@@ -67,12 +53,12 @@ Status TreeStart::Proceed(Deadline deadline) {
   for (;;) {
     HVD_RETURN_IF_ERROR(a_.stop->reason());
     HVD_RETURN_IF_ERROR(AttachParent());
-    HVD_RETURN_IF_ERROR(DecideMemory());
+    HVD_RETURN_IF_ERROR(memory_.Proceed());
     if (IsComplete() && parent_ < 0) Welcome();
     if (welcomed_) return Status::Ok();
     if (IsComplete() && !reported_ && a_.control->attached(parent_)) {
       reported_ = true;
-      SendUp(Step::kReady, {});
+      SendUp(StartStep::kReady, {});
     }
     if (deadline.passed()) return TooLate();
     const ControlEvent event = a_.control->WaitAny(deadline);
@@ -118,8 +104,8 @@ Status TreeStart::AttachParent() {
   EndCall();
   HVD_RETURN_IF_ERROR(call_.status);
   a_.control->Attach(parent_, std::move(call_.fd));
-  SendUp(Step::kCame, {came_.begin(), came_.end()});
-  if (!decided_ && topology_.same_host(rank_, parent_)) GivePart();
+  SendUp(StartStep::kCame, {came_.begin(), came_.end()});
+  if (topology_.same_host(rank_, parent_)) memory_.GiveTo(parent_);
   return Status::Ok();
 }
 
@@ -137,7 +123,7 @@ void TreeStart::OnPeer(int peer, Fd fd) {
 
 // A leader awaits nothing of the kind from the members of its host: what comes late would
 // be taken for a frame of the negotiation.
-void TreeStart::SendUp(Step step, const std::vector<int>& ranks) {
+void TreeStart::SendUp(StartStep step, const std::vector<int>& ranks) {
   if (parent_ < 0 || topology_.same_host(rank_, parent_)) return;
   WireWriter writer;
   writer.Put(step);
@@ -147,7 +133,7 @@ void TreeStart::SendUp(Step step, const std::vector<int>& ranks) {
 
 void TreeStart::Came(const std::vector<int>& ranks) {
   came_.insert(ranks.begin(), ranks.end());
-  SendUp(Step::kCame, ranks);  // to nobody, before the parent is there
+  SendUp(StartStep::kCame, ranks);  // to nobody, before the parent is there
 }
 
 Status TreeStart::OnFrame(int peer, const std::string& frame) {
@@ -157,9 +143,9 @@ Status TreeStart::OnFrame(int peer, const std::string& frame) {
   };
   WireReader reader(frame);
   const bool from_parent = peer == parent_;
-  const Step step = reader.GetEnum<Step>(kNumSteps);
+  const StartStep step = reader.GetEnum<StartStep>(kNumStartSteps);
   switch (step) {
-    case Step::kCame: {
+    case StartStep::kCame: {
       const std::vector<int> ranks = reader.GetVector<int>();
       const std::vector<int>& below = topology_.subtree(peer);
       const auto is_below = [&](int r) {
@@ -171,24 +157,22 @@ Status TreeStart::OnFrame(int peer, const std::string& frame) {
       Came(ranks);
       return Status::Ok();
     }
-    case Step::kPart:
-      return OnPart(peer, &reader);
-    case Step::kTaken:
-      Note(reader.GetString());
-      taken_.insert(peer);
-      return from_parent || !reader.done() ? broken() : Status::Ok();
-    case Step::kReady:
+    case StartStep::kPart:
+      return memory_.OnPart(peer, &reader);
+    case StartStep::kTaken:
+      return memory_.OnTaken(peer, &reader);
+    case StartStep::kReady:
       ready_.insert(peer);
       return from_parent ? broken() : Status::Ok();
-    case Step::kWelcome:
-      if (topology_.same_host(rank_, peer)) {
-        usable_ = reader.Get<uint8_t>() != 0;
-        if (a_.memory != nullptr && !decided_) a_.memory->Decide(usable_);
-      }
-      if (!from_parent || !reader.ok()) return broken();
+    case StartStep::kWelcome: {
+      const bool in_host = topology_.same_host(rank_, peer);
+      const bool usable = in_host && reader.Get<uint8_t>() != 0;
+      if (!from_parent || !reader.done()) return broken();
+      if (in_host) memory_.OnVerdict(usable);
       Welcome();
       return Status::Ok();
-    case Step::kGiveUp: {
+    }
+    case StartStep::kGiveUp: {
       const Code code = reader.GetEnum<Code>(kNumCodes);
       const std::string text = reader.GetString();
       if (!reader.done() || code == Code::kOk) return broken();
@@ -201,7 +185,7 @@ Status TreeStart::OnFrame(int peer, const std::string& frame) {
 }
 
 bool TreeStart::IsComplete() const {
-  if (!decided_ && (parent_ < 0 || !topology_.same_host(rank_, parent_))) return false;
+  if (!memory_.decided() && (parent_ < 0 || !topology_.same_host(rank_, parent_))) return false;
   if (came_.size() < topology_.subtree(rank_).size()) return false;
   for (int child : topology_.children(rank_)) {
     if (!topology_.same_host(rank_, child) && ready_.count(child) == 0) return false;
@@ -212,8 +196,8 @@ bool TreeStart::IsComplete() const {
 void TreeStart::Welcome() {
   for (int child : topology_.children(rank_)) {
     WireWriter writer;
-    writer.Put(Step::kWelcome);
-    if (topology_.same_host(rank_, child)) writer.Put(static_cast<uint8_t>(usable_));
+    writer.Put(StartStep::kWelcome);
+    if (topology_.same_host(rank_, child)) writer.Put(static_cast<uint8_t>(memory_.usable()));
     a_.control->Send(child, writer.Take());
   }
   welcomed_ = true;
@@ -228,7 +212,7 @@ void TreeStart::GiveUp(const Status& why, Deadline deadline) {
     for (int peer : topology_.neighbors(rank_)) {
       if (a_.control->attached(peer) && told.insert(peer).second) {
         WireWriter writer;
-        writer.Put(Step::kGiveUp);
+        writer.Put(StartStep::kGiveUp);
         writer.Put(why.code());
         writer.PutString(why.message());
         a_.control->Send(peer, writer.Take());
@@ -260,100 +244,10 @@ Status TreeStart::TooLate() const {
   }
   for (int child : topology_.children(rank_)) {
     const bool in_host = topology_.same_host(rank_, child);
-    const std::set<int>& answered = !in_host ? ready_ : passed_on_ ? taken_ : given_;
-    if (answered.count(child) == 0 && !(in_host && decided_)) waited_for.push_back(child);
+    if (in_host ? memory_.Awaits(child) : ready_.count(child) == 0) waited_for.push_back(child);
   }
   return Status::DeadlineExceeded(
       StrCat(RanksText(waited_for), " connected, but stopped answering rank ", rank_, because));
-}
-
-// ---- The host's memory ----
-
-void TreeStart::Note(const std::string& obstacle) {
-  if (obstacle_.empty()) obstacle_ = obstacle;
-}
-
-// A member gives its part, or says why not, to the leader.
-void TreeStart::GivePart() {
-  if (!a_.control->is_unix(parent_)) {
-    Note(StrCat("rank ", rank_, " cannot reach rank ", parent_, " by a Unix socket"));
-  }
-  SendPart(rank_, parent_, obstacle_);
-}
-
-// `obstacle`: why there is none, or empty.
-void TreeStart::SendPart(int rank, int to, const std::string& obstacle) {
-  WireWriter writer;
-  writer.Put(Step::kPart);
-  writer.Put(rank);
-  writer.PutString(obstacle);
-  if (obstacle.empty()) {
-    a_.control->SendWithFd(to, writer.Take(), parts_[rank]);
-  } else {
-    a_.control->Send(to, writer.Take());
-  }
-}
-
-Status TreeStart::OnPart(int peer, WireReader* reader) {
-  const int rank = reader->Get<int>();
-  std::string obstacle = reader->GetString();
-  const bool from_parent = peer == parent_;
-  if (!reader->done() || decided_ || rank < 0 || rank >= world_.size || rank == rank_ ||
-      !topology_.same_host(rank, rank_) || (!from_parent && rank != peer)) {
-    return Status::Internal(StrCat(world_.RankText(peer),
-                                   " sent a part of the host's memory as rank ", rank,
-                                   "'s, which is not due"));
-  }
-  if (obstacle.empty()) {
-    Fd fd = a_.control->TakeFd(peer);
-    obstacle = fd.valid() ? a_.memory->Take(rank, fd) : kLostFd;
-    if (!obstacle.empty()) {
-      obstacle = StrCat("rank ", rank_, " cannot use the part of rank ", rank, ": ", obstacle);
-    }
-    if (!from_parent) parts_[rank] = std::make_shared<const Fd>(std::move(fd));
-  }
-  Note(obstacle);
-  if (!from_parent) {
-    given_.insert(rank);
-    return Status::Ok();
-  }
-  taken_.insert(rank);
-  if (taken_.size() + 1 == topology_.host(rank_).size()) {
-    WireWriter writer;
-    writer.Put(Step::kTaken);
-    writer.PutString(obstacle_);
-    a_.control->Send(parent_, writer.Take());
-  }
-  return Status::Ok();
-}
-
-// The leader: passes the parts on once it has all, and decides when all have taken them.
-Status TreeStart::DecideMemory() {
-  if (decided_ || topology_.host(rank_)[0] != rank_) return Status::Ok();
-  const std::vector<int>& host = topology_.host(rank_);
-  if (given_.size() < host.size()) return Status::Ok();
-  if (!passed_on_ && obstacle_.empty()) {
-    passed_on_ = true;
-    for (int member : HostMembers()) {
-      for (int r : host) {
-        if (r != member) SendPart(r, member, {});
-      }
-    }
-    parts_.clear();
-  }
-  if (passed_on_ && taken_.size() + 1 < host.size()) return Status::Ok();
-  decided_ = true;
-  usable_ = obstacle_.empty();
-  a_.memory->Decide(usable_);
-  if (usable_) return Status::Ok();
-  const std::string text =
-      StrCat("shared memory is not usable on host ", world_.hosts[rank_], ": ", obstacle_);
-  if (a_.memory_required) {
-    return Status::FailedPrecondition(
-        StrCat("HOROVOD_TRANSPORT=shm: ", text, "; set it to auto or tcp"));
-  }
-  HVD_LOG(kWarning) << text << "; using TCP inside it";
-  return Status::Ok();
 }
 
 }  // namespace hvd

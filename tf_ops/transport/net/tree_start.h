@@ -1,7 +1,7 @@
 // TreeStart: how the ranks of a generation come together along the Topology.
 //
 // Each rank calls its parent and is called by its children.  Members of a host send up
-//   kPart    a rank's part of the host's memory (host_memory.h)
+//   kPart    a rank's part of the host's memory (host_memory_start.h)
 //   kTaken   all parts of the host have come; or why one is of no use
 // and leaders
 //   kCame    ranks of the subtree that have connected, so that rank 0 knows who has not
@@ -21,18 +21,18 @@
 #define TF_OPS_TRANSPORT_NET_TREE_START_H_
 
 #include <atomic>
-#include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tf_ops/base/deadline.h"
-#include "tf_ops/base/wire.h"
+#include "tf_ops/base/status.h"
 #include "tf_ops/transport/net/acceptor.h"
 #include "tf_ops/transport/net/host_memory.h"
+#include "tf_ops/transport/net/host_memory_start.h"
 #include "tf_ops/transport/net/socket_control.h"
+#include "tf_ops/transport/net/start_step.h"
 #include "tf_ops/transport/net/stop.h"
 #include "tf_ops/transport/topology.h"
 #include "tf_ops/transport/world.h"
@@ -69,9 +69,6 @@ class TreeStart {
   void OnPeer(int peer, Fd fd);
 
  private:
-  enum class Step : uint8_t { kCame, kPart, kTaken, kReady, kWelcome, kGiveUp };
-  static constexpr int kNumSteps = 6;
-
   // The call to the parent.
   struct Call {
     explicit Call(FdTable* table) : hang_up(table) {}
@@ -88,24 +85,19 @@ class TreeStart {
   void StartCall(Deadline deadline);
   void EndCall();
   Status OnFrame(int peer, const std::string& frame);
-  Status OnPart(int peer, WireReader* reader);
   void Came(const std::vector<int>& ranks);
-  void SendUp(Step step, const std::vector<int>& ranks);
-  void GivePart();
-  void SendPart(int rank, int to, const std::string& obstacle);
-  void Note(const std::string& obstacle);
-  Status DecideMemory();
+  void SendUp(StartStep step, const std::vector<int>& ranks);
   bool IsComplete() const;
   void Welcome();
   void GiveUp(const Status& why, Deadline deadline);
   Status TooLate() const;
-  std::vector<int> HostMembers() const;
 
   const World& world_;
   const TreeStartArgs a_;
   const Topology topology_;
   const int rank_;
   const int parent_;
+  HostMemoryStart memory_;
 
   Call call_;
   bool calling_ = false;   // the outcome of call_ is not known here yet
@@ -116,15 +108,6 @@ class TreeStart {
   std::set<int> came_;     // of my subtree
   std::set<int> ready_;    // children that lead a host
   std::set<int> lost_;     // neighbors
-
-  // The host's memory.  The leader has all, a member `taken_` only.
-  bool decided_ = false;  // nothing is left to find out
-  bool usable_ = false;   // the verdict
-  std::string obstacle_;  // the first one found
-  std::map<int, std::shared_ptr<const Fd>> parts_;
-  std::set<int> given_;  // ranks whose part, or its absence, has come
-  bool passed_on_ = false;
-  std::set<int> taken_;  // leader: members that have all parts; member: parts that came
 };
 
 }  // namespace hvd
