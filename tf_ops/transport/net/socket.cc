@@ -12,9 +12,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <sstream>
+#include <utility>
 
 #include "tf_ops/base/strings.h"
 #include "tf_ops/transport/net/endpoint.h"

@@ -1,6 +1,9 @@
 #include "tf_ops/transport/net/tree_start.h"
 
+#include <sys/types.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 

@@ -1,6 +1,8 @@
 #include "tf_ops/transport/shm/allreduce.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
 #include "tf_ops/base/strings.h"
 #include "tf_ops/device/reduce.h"

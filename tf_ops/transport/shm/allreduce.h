@@ -20,7 +20,9 @@
 #ifndef TF_OPS_TRANSPORT_SHM_ALLREDUCE_H_
 #define TF_OPS_TRANSPORT_SHM_ALLREDUCE_H_
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -10,6 +10,8 @@
 #ifndef TF_OPS_TRANSPORT_SHM_MESSAGES_H_
 #define TF_OPS_TRANSPORT_SHM_MESSAGES_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tf_ops/base/bytes.h"

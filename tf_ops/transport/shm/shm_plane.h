@@ -3,6 +3,7 @@
 #ifndef TF_OPS_TRANSPORT_SHM_SHM_PLANE_H_
 #define TF_OPS_TRANSPORT_SHM_SHM_PLANE_H_
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -12,6 +12,7 @@
 #define TF_OPS_TRANSPORT_SHM_SHM_RANK_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

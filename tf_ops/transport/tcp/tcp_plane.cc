@@ -1,6 +1,8 @@
 #include "tf_ops/transport/tcp/tcp_plane.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "tf_ops/transport/tcp/mesh.h"
 #include "tf_ops/transport/tcp/tcp_transport.h"

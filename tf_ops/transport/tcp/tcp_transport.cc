@@ -5,6 +5,8 @@
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "tf_ops/base/strings.h"
