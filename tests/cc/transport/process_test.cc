@@ -158,6 +158,9 @@ TEST_P(ProcessTest, ADeadlineEndsTheWaitForAStoppedRank) {
 TEST(TcpProcessTest, ARankWithoutDescriptorsEndsItsWaitAndNamesTheLimit) {
   RankProcesses ranks("tcp", 2, [](const RankProcess& me) -> std::string {
     const auto transport = me.fabric.NewTransport(Everyone(2));
+    // A look at the object while there are descriptors: UBSan wants some when it sees the first
+    // virtual call of a type.
+    if (transport->size() != 2) return "a wrong size";
     if (me.rank == 0) {
       const int lowest = dup(0);
       close(lowest);
