@@ -23,8 +23,12 @@ def describe_build(package: Path | None = None) -> str:
     tensorflow = core and (root / "tensorflow" / "_tf_ops.so").exists()
     groups = {
         "Frameworks": {"TensorFlow": tensorflow, "PyTorch": False, "MXNet": False},
-        "Controllers": {"MPI": False, "Gloo (the built-in TCP transport)": core},
-        "Tensor operations": {"NCCL": False, "MPI": False, "Gloo (built-in TCP)": core},
+        "Controllers": {"MPI": False, "Gloo (built-in, over sockets)": core},
+        "Tensor operations": {
+            "NCCL": False,
+            "MPI": False,
+            "Gloo (built-in shared memory and TCP)": core,
+        },
     }
     lines = [f"horovod {horovod.__version__}"]
     for title, rows in groups.items():

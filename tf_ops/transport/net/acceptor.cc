@@ -57,8 +57,13 @@ void Acceptor::WatchListeners(bool on) {
 
 Deadline Acceptor::deadline() const {
   Deadline first = paused_until_;
-  for (const auto& item : pending_) first = Earlier(first, item.second.deadline);
+  for (const auto& item : pending_) first = Earlier(first, EndOf(item.second));
   return first;
+}
+
+Deadline Acceptor::EndOf(const Pending& pending) const {
+  return crowded() ? Deadline(pending.deadline.at() - kHandshakeTime + kCrowdedTime)
+                   : pending.deadline;
 }
 
 void Acceptor::Step() {
@@ -73,10 +78,10 @@ void Acceptor::Step() {
     }
   }
   for (auto it = pending_.begin(); it != pending_.end();) {
-    it = it->second.deadline.passed() ? Drop(it) : std::next(it);
+    it = EndOf(it->second).passed() ? Drop(it) : std::next(it);
   }
   if (paused_until_.passed()) paused_until_ = Deadline::Never();
-  WatchListeners(pending_.size() < kMostPending && paused_until_.never());
+  WatchListeners(!crowded() && paused_until_.never());
 }
 
 // Closing alone leaves it in the epoll set while a child that is being forked holds it, too.
@@ -86,7 +91,7 @@ Acceptor::PendingMap::iterator Acceptor::Drop(PendingMap::iterator pending) {
 }
 
 void Acceptor::AcceptAll(int listener) {
-  while (pending_.size() < kMostPending) {
+  while (!crowded()) {
     Fd fd = Accept(listener, table_);
     if (!fd.valid()) {
       const int error = errno;

@@ -26,6 +26,8 @@ class Acceptor {
  public:
   static constexpr size_t kMostPending = 128;
   static constexpr std::chrono::seconds kHandshakeTime{10};
+  // When all places are taken, who has one for longer gives it up: a rank calls again.
+  static constexpr std::chrono::seconds kCrowdedTime{1};
   static constexpr std::chrono::seconds kPause{1};
 
   // Called with each connection that proved who it is.
@@ -68,6 +70,9 @@ class Acceptor {
   PendingMap::iterator Drop(PendingMap::iterator pending);
   void SetTrouble(const std::string& trouble);
   void WatchListeners(bool on);
+  bool crowded() const { return pending_.size() >= kMostPending; }
+  // When a pending handshake is over in any case.
+  Deadline EndOf(const Pending& pending) const;
 
   const World& world_;
   FdTable* const table_;

@@ -3,9 +3,11 @@
 #include <string>
 #include <utility>
 
+#include "tf_ops/base/log.h"
 #include "tf_ops/transport/net/acceptor.h"
 #include "tf_ops/transport/net/socket_control.h"
 #include "tf_ops/transport/net/tree_start.h"
+#include "tf_ops/transport/topology.h"
 
 namespace hvd {
 namespace {
@@ -29,7 +31,14 @@ class NetFabric final : public Fabric {
     if (!stop_.valid() || !acceptor_.valid() || !control_.valid() || !start_.valid()) {
       return Status::Internal("no descriptor is left; raise the limit on open files (ulimit -n)");
     }
-    return start_.Run(deadline);
+    HVD_RETURN_IF_ERROR(start_.Run(deadline));
+    const std::vector<int> host = Topology(world_.hosts).host(world_.rank);
+    const bool shared =
+        host.size() > 1 && planes_.list.front()->Serves(host) && planes_.memory != nullptr;
+    HVD_LOG(kInfo) << "generation " << world_.generation << ": " << world_.RankText(world_.rank)
+                   << " of " << world_.size << ", " << host.size() << " on its host, by "
+                   << (shared ? "shared memory there and TCP elsewhere" : "TCP");
+    return Status::Ok();
   }
 
   ControlChannel& control() override { return control_; }

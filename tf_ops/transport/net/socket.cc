@@ -184,6 +184,18 @@ bool IsUnix(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
+bool StaysInside(int fd) {
+  if (IsUnix(fd)) return true;
+  sockaddr_storage ends[2] = {};
+  socklen_t lengths[2] = {sizeof(ends[0]), sizeof(ends[1])};
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends[0]), &lengths[0]) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&ends[1]), &lengths[1]) != 0) {
+    return false;
+  }
+  return EndpointText(reinterpret_cast<const sockaddr*>(&ends[0]), 0) ==
+         EndpointText(reinterpret_cast<const sockaddr*>(&ends[1]), 0);
+}
+
 Fd Accept(int listener, FdTable* table) {
   Fd fd = Fd::Make(
       table, [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });

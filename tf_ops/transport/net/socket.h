@@ -26,6 +26,10 @@ Fd ListenUnix(FdTable* table, std::string* endpoint);
 // Whether `fd` is a Unix socket, which can carry descriptors.
 bool IsUnix(int fd);
 
+// Whether no network lies between the ends of a connection: a Unix socket, or both ends have
+// one address.
+bool StaysInside(int fd);
+
 // The next connection waiting at `listener`, or an invalid Fd when there is none.
 Fd Accept(int listener, FdTable* table);
 

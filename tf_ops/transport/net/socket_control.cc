@@ -74,6 +74,7 @@ void SocketControl::Watch(int peer, pid_t pid) {
 void SocketControl::Attach(int peer, Fd fd) {
   Link& link = links_[peer];
   link.is_unix = IsUnix(fd.get());
+  link.stays_inside = StaysInside(fd.get());
   link.fd = std::move(fd);
   Register(epoll_.get(), EPOLL_CTL_ADD, link.fd.get(), peer, EPOLLIN);
 }

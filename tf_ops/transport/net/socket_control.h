@@ -57,15 +57,19 @@ class SocketControl final : public ControlChannel {
   void Send(int peer, std::string frame) override;
   ControlEvent WaitAny(Deadline deadline) override;
   void Wake() override { bell_.Ring(); }
-  bool Watches(int peer) const override { return processes_.count(peer) > 0; }
+  // A living process behind a network may still be out of reach.
+  bool Watches(int peer) const override {
+    return processes_.count(peer) > 0 && attached(peer) && links_.at(peer).stays_inside;
+  }
   void Finish(Deadline deadline) override;
 
  private:
   struct Link {
     Fd fd;
     bool is_unix = false;
-    std::string in;   // bytes not yet made into frames
-    std::string out;  // from out_begin on: bytes not yet written
+    bool stays_inside = false;  // within this machine
+    std::string in;             // bytes not yet made into frames
+    std::string out;            // from out_begin on: bytes not yet written
     size_t out_begin = 0;
     bool writing = false;    // epoll watches for room to write
     bool passes_fds = true;  // false: one was refused, and the later ones must not take its place
