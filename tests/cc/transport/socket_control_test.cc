@@ -80,7 +80,7 @@ TEST_F(SocketControlTest, ALostPeerKeepsNobodyBusyWhoseSocketIsHeldElsewhere) {
 // Sends `fd` as often as it takes until this user, who has no privileges, may not pass another
 // one.  The limit on open files is the limit on descriptors under way, too.
 bool FillTheWay(int socket, int fd) {
-  constexpr int kMany = 16;
+  constexpr int kMany = 128;  // half of it is more than are open here
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
   limit.rlim_cur = kMany / 2;
