@@ -92,7 +92,9 @@ def _one_large() -> tuple[bool, int]:
 
 
 @pytest.mark.usefixtures("transport")
-@pytest.mark.parametrize(("threshold", "calls"), [("4000000", 1), ("1048576", 4), ("100", 16), ("0", 1)])
+@pytest.mark.parametrize(
+    ("threshold", "calls"), [("4000000", 1), ("1048576", 4), ("100", 16), ("0", 1)]
+)
 def test_a_large_tensor_travels_in_parts(threshold: str, calls: int) -> None:
     env = {"HOROVOD_FUSION_THRESHOLD": threshold}
     results = run_ranks(_one_large, 2, env=env)
