@@ -123,6 +123,7 @@ void ControlLoop::Abort(const Status& reason) {
   if (aborted_) return;
   const bool harmless = ended_ && runner_->in_flight() == 0;  // to this rank
   ended_ = aborted_ = true;
+  liveness_.EndAll();
   // Whatever the cause, to every request it is the loss of the job.
   const bool is_loss = reason.code() == Code::kPeerLost || reason.code() == Code::kDeadlineExceeded;
   const Status why = is_loss ? reason : Status::PeerLost(reason.message());

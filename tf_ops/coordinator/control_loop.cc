@@ -323,7 +323,6 @@ void ControlLoop::LookAtReport() {
 }
 
 void ControlLoop::CheckLiveness() {
-  if (aborted_) return;
   for (int peer : liveness_.Ask(now_)) SendFrame(peer, {FrameType::kHeartbeat, 0, {}, {}, 0, {}});
   if (const int peer = liveness_.Silent(now_); peer >= 0) {
     Abort(Status::PeerLost(StrCat(world_.RankText(peer), " is lost: silent for more than ",

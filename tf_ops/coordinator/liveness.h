@@ -30,6 +30,7 @@ class Liveness {
   }
   // No sign of `peer` is needed any more.
   void End(int peer) { heard_.erase(peer); }
+  void EndAll() { heard_.clear(); }
 
   // When Ask() is due; nullopt: nobody has to be asked.
   std::optional<Time> next_time() const {

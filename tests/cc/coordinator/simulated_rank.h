@@ -25,7 +25,9 @@ struct Mail {
 
 class SimulatedFabric final : public Fabric, public ControlChannel {
  public:
-  SimulatedFabric(int rank, std::vector<Mail>* mail) : rank_(rank), mail_(*mail) {}
+  // `watches`: the end of a neighbor shows by itself.
+  SimulatedFabric(int rank, std::vector<Mail>* mail, bool watches = true)
+      : rank_(rank), mail_(*mail), watches_(watches) {}
 
   Status Start(Deadline) override { return Status::Ok(); }
   ControlChannel& control() override { return *this; }
@@ -37,12 +39,13 @@ class SimulatedFabric final : public Fabric, public ControlChannel {
   }
   ControlEvent WaitAny(Deadline) override { return {}; }
   void Wake() override { mail_[rank_].bell = true; }
-  bool Watches(int) const override { return true; }
+  bool Watches(int) const override { return watches_; }
   void Finish(Deadline) override {}
 
  private:
   const int rank_;
   std::vector<Mail>& mail_;
+  const bool watches_;
 };
 
 // Runs nothing, some time later, in order.
