@@ -339,7 +339,10 @@ def test_a_rank_stopped_in_the_middle_of_a_handshake_keeps_nobody_waiting(
 def test_a_killed_rank_may_come_again(server: RendezvousServer) -> None:
     env = place(server.address, 0, 2)
     first = start(env)
-    time.sleep(1.0)
+    deadline_s = time.monotonic() + 30
+    while not server._gathering._members:  # until it waits there
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     outputs([first])
     assert met(server.address)

@@ -180,7 +180,8 @@ void ControlLoop::SendReports() {
 }
 
 void ControlLoop::Negotiate() {
-  // A round may leave parts of large tensors for the next one.
+  // A round may leave parts of large tensors for the next one.  Of sets without rank 0 nothing
+  // tells here how far they are, so their parts follow each other at once.
   while (is_coordinator() && !ended_ && negotiator_.has_output()) {
     if (!gathering_since_) gathering_since_ = now_;
     const bool busy = RunnerHas(kRoundsInFlight);
