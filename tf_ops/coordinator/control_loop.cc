@@ -1,6 +1,7 @@
 #include "tf_ops/coordinator/control_loop.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tf_ops/base/log.h"
@@ -230,21 +231,21 @@ Status ControlLoop::Admit(Response* response) {
 }
 
 void ControlLoop::Forward(const std::vector<Response>& responses) {
-  std::string for_all;  // most responses are for everybody: encoded once
+  const auto encoded = [this](std::vector<Response> some) {
+    return Encode({FrameType::kResponses, world_.generation, {}, std::move(some), 0, {}});
+  };
+  std::string for_all;  // most responses are for everybody: copied and encoded once
   for (int port = 1; port < ports_.size(); ++port) {
-    Frame frame;
-    for (const Response& response : responses) {
-      if (relay_.IsFor(response, port)) frame.responses.push_back(response);
-    }
-    if (frame.responses.empty()) continue;
-    frame.type = FrameType::kResponses;
-    frame.generation = world_.generation;
-    if (frame.responses.size() < responses.size()) {
-      SendBytes(ports_.peer(port), Encode(frame));
+    const auto is_for = [&](const Response& response) { return relay_.IsFor(response, port); };
+    if (std::none_of(responses.begin(), responses.end(), is_for)) continue;
+    if (std::all_of(responses.begin(), responses.end(), is_for)) {
+      if (for_all.empty()) for_all = encoded(responses);
+      SendBytes(ports_.peer(port), for_all);
       continue;
     }
-    if (for_all.empty()) for_all = Encode(frame);
-    SendBytes(ports_.peer(port), for_all);
+    std::vector<Response> some;
+    std::copy_if(responses.begin(), responses.end(), std::back_inserter(some), is_for);
+    SendBytes(ports_.peer(port), encoded(std::move(some)));
   }
 }
 

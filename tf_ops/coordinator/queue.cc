@@ -29,7 +29,7 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
     *id = request->id = ++last_id_;
     by_id_[request->id] = request;
     first = outbox_.empty();
-    outbox_.push_back({{Announcement::What::kReady, s, {}}, std::move(request)});
+    outbox_.push_back({{What::kReady, s, {}}, std::move(request)});
   }
   if (first) wake_();
   return Status::Ok();
@@ -39,7 +39,7 @@ void RequestQueue::Refuse(const Signature& signature, const std::string& reason)
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_ != nullptr) return;
-    outbox_.push_back({{Announcement::What::kRefused, signature, reason}, nullptr});
+    outbox_.push_back({{What::kRefused, signature, reason}, nullptr});
   }
   wake_();
 }
@@ -50,13 +50,10 @@ void RequestQueue::Cancel(uint64_t id) {
     const auto it = by_id_.find(id);
     if (it == by_id_.end() || it->second->state == Request::State::kScheduled) return;
     if (std::exchange(it->second->cancelled, true)) return;
-    outbox_.push_back(WithdrawalOf(it->second));
+    outbox_.push_back(
+        {{What::kWithdrawn, it->second->signature, "its caller cancelled it"}, it->second});
   }
   wake_();
-}
-
-RequestQueue::Outgoing RequestQueue::WithdrawalOf(const std::shared_ptr<Request>& request) {
-  return {{Announcement::What::kWithdrawn, request->signature, "its caller cancelled it"}, request};
 }
 
 std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {

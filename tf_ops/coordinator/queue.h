@@ -79,7 +79,6 @@ class RequestQueue {
     std::shared_ptr<Request> request;
   };
 
-  static Outgoing WithdrawalOf(const std::shared_ptr<Request>& request);
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
   void FailWhere(const Ending& ending, bool announced_too);
   // MonitoredTrainingSession swallows OutOfRange, so the user hears of it here, once.

@@ -35,31 +35,14 @@ TEST(Liveness, AsksFourTimesAndNamesTheSilent) {
 // Ranks 0 and 1 over a network, as their control loops see it.
 class UnwatchedTest : public testing::Test {
  protected:
-  struct Rank {
-    World world;
-    SimulatedFabric fabric;
-    RequestQueue queue{1, [] {}};
-    SimulatedRunner runner;
-    ControlLoop loop;
-
-    Rank(int rank, const Config& config, std::vector<Mail>* mail)
-        : world(WorldOf(rank)),
-          fabric(rank, mail, /*watches=*/false),
-          loop(world, config, &fabric, &queue, &runner) {
-      loop.Begin(kStart);
-    }
-    static World WorldOf(int rank) {
-      World world;
-      world.rank = rank;
-      world.size = 2;
-      world.hosts = {"a", "a"};
-      world.process_sets = {{0, 1}};
-      return world;
-    }
-  };
-
-  UnwatchedTest() : mail_(2), zero_(0, config_, &mail_), one_(1, config_, &mail_) {
+  UnwatchedTest() : mail_(2) {
     SetLogging(LogLevel::kOff, false, 0);
+    World job;
+    job.size = 2;
+    job.hosts = {"a", "a"};
+    job.process_sets = {{0, 1}};
+    zero_.Begin(job, 0, config_, &mail_, kStart, /*watches=*/false);
+    one_.Begin(job, 1, config_, &mail_, kStart, /*watches=*/false);
   }
 
   std::vector<ControlEvent> MailOf(int r) {
@@ -71,39 +54,39 @@ class UnwatchedTest : public testing::Test {
 
   Config config_;
   std::vector<Mail> mail_;
-  Rank zero_;
-  Rank one_;
+  SimulatedRank zero_;
+  SimulatedRank one_;
 };
 
 TEST_F(UnwatchedTest, SignsOfLifeKeepTheJob) {
-  for (Time now = kStart; now < kStart + seconds(600); now = zero_.loop.NextTimer().at()) {
-    EXPECT_TRUE(zero_.loop.Turn(MailOf(0), now));
-    EXPECT_TRUE(one_.loop.Turn(MailOf(1), now));
-    EXPECT_TRUE(zero_.loop.Turn(MailOf(0), now));
-    ASSERT_GT(zero_.loop.NextTimer().at(), now);
+  for (Time now = kStart; now < kStart + seconds(600); now = zero_.loop->NextTimer().at()) {
+    EXPECT_TRUE(zero_.loop->Turn(MailOf(0), now));
+    EXPECT_TRUE(one_.loop->Turn(MailOf(1), now));
+    EXPECT_TRUE(zero_.loop->Turn(MailOf(0), now));
+    ASSERT_GT(zero_.loop->NextTimer().at(), now);
   }
-  EXPECT_TRUE(zero_.loop.failure().ok()) << zero_.loop.failure();
+  EXPECT_TRUE(zero_.loop->failure().ok()) << zero_.loop->failure();
 }
 
 TEST_F(UnwatchedTest, SilenceEndsItAndNothingIsDueAfterwards) {
   for (Time now = kStart; now <= kStart + seconds(90); now += seconds(5)) {
-    EXPECT_TRUE(zero_.loop.Turn({}, now));
+    EXPECT_TRUE(zero_.loop->Turn({}, now));
   }
-  EXPECT_EQ(zero_.loop.failure().code(), Code::kPeerLost) << zero_.loop.failure();
-  EXPECT_NE(zero_.loop.failure().message().find("rank 1"), std::string::npos);
-  EXPECT_TRUE(zero_.loop.NextTimer().never());
+  EXPECT_EQ(zero_.loop->failure().code(), Code::kPeerLost) << zero_.loop->failure();
+  EXPECT_NE(zero_.loop->failure().message().find("rank 1"), std::string::npos);
+  EXPECT_TRUE(zero_.loop->NextTimer().never());
 }
 
 TEST_F(UnwatchedTest, WhoIsOverIsAskedNoMore) {
-  EXPECT_TRUE(zero_.loop.Turn({}, kStart));
-  one_.loop.Stop(0);
-  EXPECT_TRUE(one_.loop.Turn(MailOf(1), kStart));   // goodbye
-  EXPECT_TRUE(zero_.loop.Turn(MailOf(0), kStart));  // farewell
-  EXPECT_FALSE(one_.loop.Turn(MailOf(1), kStart));  // over
-  EXPECT_TRUE(zero_.loop.Turn(MailOf(0), kStart));
-  EXPECT_TRUE(zero_.loop.Turn({{ControlEvent::Type::kClosed, 1, {}, "it ended"}}, kStart));
-  EXPECT_TRUE(zero_.loop.failure().ok()) << zero_.loop.failure();
-  EXPECT_TRUE(zero_.loop.NextTimer().never());
+  EXPECT_TRUE(zero_.loop->Turn({}, kStart));
+  one_.loop->Stop(0);
+  EXPECT_TRUE(one_.loop->Turn(MailOf(1), kStart));   // goodbye
+  EXPECT_TRUE(zero_.loop->Turn(MailOf(0), kStart));  // farewell
+  EXPECT_FALSE(one_.loop->Turn(MailOf(1), kStart));  // over
+  EXPECT_TRUE(zero_.loop->Turn(MailOf(0), kStart));
+  EXPECT_TRUE(zero_.loop->Turn({{ControlEvent::Type::kClosed, 1, {}, "it ended"}}, kStart));
+  EXPECT_TRUE(zero_.loop->failure().ok()) << zero_.loop->failure();
+  EXPECT_TRUE(zero_.loop->NextTimer().never());
 }
 
 }  // namespace

@@ -12,8 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/base/config.h"
+#include "tf_ops/coordinator/control_loop.h"
+#include "tf_ops/coordinator/queue.h"
 #include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/world.h"
 
 namespace hvd {
 
@@ -63,6 +67,25 @@ class SimulatedRunner final : public StreamRunner {
 
   std::deque<Work> posted;
   Status aborted;
+};
+
+// A rank's control plane, once Begin() has made it; it stays where it is from then on.
+struct SimulatedRank {
+  World world;
+  std::unique_ptr<SimulatedFabric> fabric;
+  std::unique_ptr<RequestQueue> queue;
+  SimulatedRunner runner;
+  std::unique_ptr<ControlLoop> loop;
+
+  void Begin(const World& job, int rank, const Config& config, std::vector<Mail>* mail,
+             Clock::time_point now, bool watches = true) {
+    world = job;
+    world.rank = rank;
+    fabric = std::make_unique<SimulatedFabric>(rank, mail, watches);
+    queue = std::make_unique<RequestQueue>(1, [mail, rank] { (*mail)[rank].bell = true; });
+    loop = std::make_unique<ControlLoop>(world, config, fabric.get(), queue.get(), &runner);
+    loop->Begin(now);
+  }
 };
 
 }  // namespace hvd

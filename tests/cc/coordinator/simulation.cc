@@ -38,12 +38,7 @@ struct Instance {
   std::set<std::string> shapes;
 };
 
-struct Rank {
-  World world;
-  std::unique_ptr<SimulatedFabric> fabric;
-  std::unique_ptr<RequestQueue> queue;
-  SimulatedRunner runner;
-  std::unique_ptr<ControlLoop> loop;
+struct Rank : SimulatedRank {
   int step = 0;
   std::vector<Signature> to_do;  // of this step, in this rank's order
   std::map<Name, int> times;     // how often it came to a name
@@ -98,14 +93,7 @@ class History {
     mail_.resize(o.ranks);
     ranks_ = std::vector<Rank>(o.ranks);
     for (int r = 0; r < o.ranks; ++r) {
-      Rank& rank = ranks_[r];
-      rank.world = world;
-      rank.world.rank = r;
-      rank.fabric = std::make_unique<SimulatedFabric>(r, &mail_);
-      rank.queue = std::make_unique<RequestQueue>(1, [this, r] { mail_[r].bell = true; });
-      rank.loop = std::make_unique<ControlLoop>(rank.world, config_, rank.fabric.get(),
-                                                rank.queue.get(), &rank.runner);
-      rank.loop->Begin(now_);
+      ranks_[r].Begin(world, r, config_, &mail_, now_);
     }
     deaths_left_ = o.deaths;
   }

@@ -46,12 +46,7 @@ Signature TensorOf(int number, int rows) {
 }
 constexpr int kTensors = 8;
 
-struct Rank {
-  World world;
-  std::unique_ptr<SimulatedFabric> fabric;
-  std::unique_ptr<RequestQueue> queue;
-  SimulatedRunner runner;
-  std::unique_ptr<ControlLoop> loop;
+struct Rank : SimulatedRank {
   std::map<uint64_t, std::shared_ptr<Request>> pending;
   std::map<const Request*, int64_t> run;  // elements that were run in parts
   bool stopped = false;
@@ -74,14 +69,7 @@ class Job {
     mail_.resize(kRanks);
     ranks_ = std::vector<Rank>(kRanks);
     for (int r = 0; r < kRanks; ++r) {
-      Rank& rank = ranks_[r];
-      rank.world = world;
-      rank.world.rank = r;
-      rank.fabric = std::make_unique<SimulatedFabric>(r, &mail_);
-      rank.queue = std::make_unique<RequestQueue>(1, [this, r] { mail_[r].bell = true; });
-      rank.loop = std::make_unique<ControlLoop>(rank.world, config_, rank.fabric.get(),
-                                                rank.queue.get(), &rank.runner);
-      rank.loop->Begin(now_);
+      ranks_[r].Begin(world, r, config_, &mail_, now_);
     }
   }
 

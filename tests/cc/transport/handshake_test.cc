@@ -30,6 +30,19 @@ using std::chrono::seconds;
 
 class HandshakeTest : public testing::Test {
  protected:
+  // Steps while no more than `most` descriptors can be opened.
+  void StepWithDescriptors(int most) {
+    const int lowest = dup(0);
+    close(lowest);
+    rlimit old;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+    rlimit low = old;
+    low.rlim_cur = lowest + most;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int i = 0; i < 3; ++i) acceptor_->Step();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  }
+
   void SetUp() override {
     ASSERT_TRUE(StartCrypto().ok());
     std::vector<Listeners> listeners;
@@ -202,15 +215,7 @@ TEST_F(HandshakeTest, NoiseDoesNothingAndRanksStillGetIn) {
 // The limit is lowered to what is open: the caller has its descriptor, the listener gets none.
 TEST_F(HandshakeTest, WithoutADescriptorItSaysSoUntilThereIsOne) {
   const Fd fd = Knock();
-  const int lowest = dup(0);
-  close(lowest);
-  rlimit old;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-  rlimit low = old;
-  low.rlim_cur = lowest;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  for (int i = 0; i < 3; ++i) acceptor_->Step();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_NO_FATAL_FAILURE(StepWithDescriptors(0));
   ASSERT_EQ(troubles_.size(), 1u);
   EXPECT_NE(troubles_[0].find("ulimit -n"), std::string::npos) << troubles_[0];
   EXPECT_EQ(acceptor_->trouble(), troubles_[0]);
@@ -222,15 +227,7 @@ TEST_F(HandshakeTest, WithoutADescriptorItSaysSoUntilThereIsOne) {
 // accept(2) asks for a descriptor even when nobody waits.
 TEST_F(HandshakeTest, TheLastDescriptorIsEnoughForTheLastCaller) {
   const Fd fd = Knock();
-  const int lowest = dup(0);
-  close(lowest);
-  rlimit old;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
-  rlimit low = old;
-  low.rlim_cur = lowest + 1;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  for (int i = 0; i < 3; ++i) acceptor_->Step();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_NO_FATAL_FAILURE(StepWithDescriptors(1));
   EXPECT_TRUE(troubles_.empty()) << troubles_[0];
   ReadChallenge(fd);
 }
