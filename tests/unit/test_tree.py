@@ -45,7 +45,7 @@ def environment_reads(root: Path) -> Iterator[str]:
 
 def wrong_guards(root: Path) -> Iterator[str]:
     """Yields a sentence for each header whose guard is not its own path."""
-    for path in sources(root, (".h",), ("tf_ops", "tests/cc")):
+    for path in sources(root, (".h",), ("tf_ops", "tests")):
         where = path.relative_to(root).as_posix()
         want = re.sub(r"[^A-Z0-9]", "_", where.upper()) + "_"
         if f"\n#ifndef {want}\n#define {want}\n" not in "\n" + path.read_text():

@@ -1,0 +1,179 @@
+#include "tests/bench/cc/operation.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include <array>
+#include <cstring>
+#include <sstream>
+
+namespace hvd_bench {
+namespace {
+
+constexpr int kWaitSeconds = 60;
+// Inputs repeat after this many elements.  A prime: a chunk or tensor that is put at a wrong place
+// is seen, since distances are powers of two.
+constexpr int kPeriod = 13;
+constexpr int kTensorStep = 7;
+
+size_t ItemBytes(hvd_dtype dtype) { return dtype == HVD_FLOAT32 ? 4 : 2; }
+
+// What `rank` gives, for each phase of the period.
+int InputValue(int phase, int rank) { return phase + rank; }
+
+// The bits of a whole number in [0, 256] as `dtype`; exact.
+uint32_t Encode(int value, hvd_dtype dtype) {
+  if (dtype == HVD_FLOAT16) {
+    if (value == 0) return 0;
+    int exponent = 0;
+    while ((value >> (exponent + 1)) != 0) ++exponent;
+    const int mantissa = (value << (10 - exponent)) & 0x3ff;
+    return static_cast<uint32_t>((exponent + 15) << 10 | mantissa);
+  }
+  const float as_float = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &as_float, sizeof bits);
+  return dtype == HVD_BFLOAT16 ? bits >> 16 : bits;
+}
+
+using Pattern = std::array<uint32_t, kPeriod>;
+
+template <typename Word>
+void Fill(const Pattern& pattern, int phase, int64_t elements, char* out) {
+  for (int64_t i = 0; i < elements; ++i) {
+    const Word word = static_cast<Word>(pattern[phase]);
+    std::memcpy(out + i * sizeof(Word), &word, sizeof(Word));
+    if (++phase == kPeriod) phase = 0;
+  }
+}
+
+// The index of the first element that differs, or -1.
+template <typename Word>
+int64_t FirstDifference(const Pattern& pattern, int phase, int64_t elements, const char* values) {
+  for (int64_t i = 0; i < elements; ++i) {
+    Word word;
+    std::memcpy(&word, values + i * sizeof(Word), sizeof(Word));
+    if (word != static_cast<Word>(pattern[phase])) return i;
+    if (++phase == kPeriod) phase = 0;
+  }
+  return -1;
+}
+
+const char* KindName(hvd_kind kind) {
+  switch (kind) {
+    case HVD_ALLREDUCE:
+      return "allreduce";
+    case HVD_ALLGATHER:
+      return "allgather";
+    default:
+      return "broadcast";
+  }
+}
+
+}  // namespace
+
+Operation::Operation(const OperationSpec& spec)
+    : spec_(spec),
+      item_bytes_(ItemBytes(spec.dtype)),
+      output_elements_(spec.kind == HVD_ALLGATHER ? spec.elements * spec.size : spec.elements) {
+  sem_init(&all_done_, 0, 0);
+  Pattern pattern;
+  for (int phase = 0; phase < kPeriod; ++phase) {
+    pattern[phase] = Encode(InputValue(phase, spec.rank), spec.dtype);
+  }
+  for (int t = 0; t < spec.tensors; ++t) {
+    std::ostringstream name;
+    // Another case, another name: a name whose signature changes is negotiated anew.
+    name << "bench." << KindName(spec.kind) << '.' << spec.dtype << '.' << spec.elements << '.'
+         << spec.tensors << '.' << t;
+    names_.push_back(name.str());
+    inputs_.emplace_back(spec.elements * item_bytes_);
+    outputs_.emplace_back(output_elements_ * item_bytes_);
+    const int phase = (spec.seed + kTensorStep * t) % kPeriod;
+    if (item_bytes_ == 4) {
+      Fill<uint32_t>(pattern, phase, spec.elements, inputs_[t].data());
+    } else {
+      Fill<uint16_t>(pattern, phase, spec.elements, inputs_[t].data());
+    }
+  }
+  for (int t = 0; t < spec.tensors; ++t) {
+    hvd_request request = {};
+    request.name = names_[t].c_str();
+    request.kind = spec.kind;
+    request.dtype = spec.dtype;
+    request.reduce_op = HVD_SUM;
+    request.prescale = request.postscale = 1.0;
+    request.shape = &spec_.elements;
+    request.ndim = 1;
+    request.input = inputs_[t].data();
+    request.output = outputs_[t].data();
+    request.done = &Operation::Done;
+    request.context = this;
+    requests_.push_back(request);
+  }
+}
+
+Operation::~Operation() { sem_destroy(&all_done_); }
+
+void Operation::Done(void* self, int code, const char* message) {
+  auto& operation = *static_cast<Operation*>(self);
+  if (code != HVD_OK && !operation.failed_.exchange(true)) operation.failure_ = message;
+  if (operation.pending_.fetch_sub(1) == 1) sem_post(&operation.all_done_);
+}
+
+std::string Operation::Run() {
+  pending_ = spec_.tensors;
+  for (const hvd_request& request : requests_) {
+    uint64_t id;
+    if (hvd_enqueue(&request, &id) != HVD_OK) return hvd_last_error();
+  }
+  timespec deadline;
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
+  deadline.tv_sec += kWaitSeconds;
+  while (sem_clockwait(&all_done_, CLOCK_MONOTONIC, &deadline) != 0) {
+    if (errno == EINTR) continue;
+    std::ostringstream text;
+    text << names_[0] << ": " << pending_ << " of " << spec_.tensors
+         << " tensors are not done after " << kWaitSeconds << " s";
+    return text.str();
+  }
+  return failed_ ? failure_ : std::string();
+}
+
+void Operation::Spoil() {
+  for (std::vector<char>& output : outputs_) std::memset(output.data(), 0xff, output.size());
+}
+
+std::string Operation::FirstWrong() const {
+  // An allgather's output is one section for each rank; of the others there is one.
+  const int sections = spec_.kind == HVD_ALLGATHER ? spec_.size : 1;
+  for (int section = 0; section < sections; ++section) {
+    Pattern pattern;
+    for (int phase = 0; phase < kPeriod; ++phase) {
+      int value = InputValue(phase, section);
+      for (int r = 1; spec_.kind == HVD_ALLREDUCE && r < spec_.size; ++r) {
+        value += InputValue(phase, r);
+      }
+      pattern[phase] = Encode(value, spec_.dtype);
+    }
+    for (int t = 0; t < spec_.tensors; ++t) {
+      const char* const values =
+          outputs_[t].data() + section * spec_.elements * static_cast<int64_t>(item_bytes_);
+      const int phase = (spec_.seed + kTensorStep * t) % kPeriod;
+      const int64_t at = item_bytes_ == 4
+                             ? FirstDifference<uint32_t>(pattern, phase, spec_.elements, values)
+                             : FirstDifference<uint16_t>(pattern, phase, spec_.elements, values);
+      if (at < 0) continue;
+      uint32_t got = 0;
+      std::memcpy(&got, values + at * static_cast<int64_t>(item_bytes_), item_bytes_);
+      std::ostringstream text;
+      text << KindName(spec_.kind) << " '" << names_[t] << "': rank " << spec_.rank
+           << " has at element " << section * spec_.elements + at << " the bits 0x" << std::hex
+           << got << ", not 0x" << pattern[(phase + at) % kPeriod];
+      return text.str();
+    }
+  }
+  return {};
+}
+
+}  // namespace hvd_bench
