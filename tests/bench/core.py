@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from tests.bench.native import NativeError, program
+from tests.bench.native import NativeError, WrongResult, program
 
 __all__ = ["CASES", "CoreCase", "CoreRanks", "case_named", "run"]
 
@@ -26,7 +26,7 @@ _FLOAT16, _BFLOAT16, _FLOAT32 = 7, 8, 9  # hvd_dtype
 _START_S = 60.0
 _END_S = 30.0
 _PATIENCE_S = 60.0  # for one line of an answer, beyond the time that is measured
-_TRIAL_ITERATIONS = 5
+_TRIAL_ITERATIONS = 3
 _LEAST_ITERATIONS, _MOST_ITERATIONS = 5, 100_000
 _TAIL_BYTES = 2000
 
@@ -95,7 +95,7 @@ def run(
 
     Raises:
       Unavailable: the program is not built.
-      NativeError: a result was wrong, a rank failed or did not answer.
+      WrongResult, NativeError: a result was wrong; a rank failed or did not answer.
       ValueError: there is no such case.
     """
     chosen = CASES if cases is None else [case_named(name) for name in cases]
@@ -183,7 +183,7 @@ class CoreRanks:
           seeds: of each rank's inputs, 0 if not given; a check fails unless all are equal.
 
         Raises:
-          NativeError: a result was wrong, a rank failed or did not answer.
+          WrongResult, NativeError: a result was wrong; a rank failed or did not answer.
         """
         answers = self._obey("time", "seconds", case, iterations, seeds)
         return max(float(answer) for answer in answers)
@@ -192,7 +192,7 @@ class CoreRanks:
         """Does the same without a clock in the loop.
 
         Raises:
-          NativeError: as `time`.
+          WrongResult, NativeError: as `time`.
         """
         self._obey("repeat", "repeated", case, iterations, ())
 
@@ -253,6 +253,8 @@ class _Rank:
     def answer(self, wanted: str, deadline_s: float) -> str:
         """Returns what follows the word `wanted` in the next line."""
         word, _, rest = self._line(deadline_s).partition(" ")
+        if word == "wrong":
+            raise WrongResult(f"core_rank {self.rank}: wrong: {rest}")
         if word != wanted:
             raise self._error(f"{word} {rest}")
         return rest

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["NativeError", "Unavailable", "output_of", "program"]
+__all__ = ["NativeError", "Unavailable", "WrongResult", "output_of", "program"]
 
 _ROOT = Path(__file__).absolute().parents[2]
 _FOLDER = _ROOT / "build" / "bazel-bin" / "tests" / "bench" / "cc"
@@ -18,7 +18,11 @@ class Unavailable(Exception):
 
 
 class NativeError(Exception):
-    """A program gave a wrong result, failed, or did not answer in time; the text says which."""
+    """A program failed, or did not answer in time; the text says which."""
+
+
+class WrongResult(NativeError):
+    """A collective's result was not what it must be; the text says where."""
 
 
 def program(name: str) -> Path:
