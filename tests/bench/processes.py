@@ -1,0 +1,132 @@
+"""Looks at processes through /proc, and ends those of a job; run as a script it is a job's guard.
+
+A process belongs to a job when its environment holds the job's mark, which all that a launcher
+starts inherit.  The guard outlives a driver that was killed, whose ranks may be stopped and would
+never end by themselves: it reads a pipe from the driver, and kills the job at its end of file.  It
+is started by path with -I -S, so this file imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+__all__ = ["cpu_and_switches", "end_marked", "memory_bytes", "stop", "wake"]
+
+_POLL_S = 0.01
+_STOP_S = 5.0
+_END_S = 20.0
+
+
+def memory_bytes(pid: int | str) -> int:
+    """Returns the proportional set size of a process: shared pages count by their share.
+
+    Args:
+      pid: a number, or "self".
+
+    Raises:
+      OSError: there is no such process, or it is another user's.
+    """
+    found = re.search(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    if found is None:
+        raise OSError(f"/proc/{pid}/smaps_rollup has no line 'Pss:'; has the process just ended?")
+    return int(found[1]) << 10
+
+
+def cpu_and_switches(pid: int) -> tuple[float, int]:
+    """Returns what the living threads of a process have used so far.
+
+    Returns:
+      CPU seconds, and context switches of both kinds.
+
+    Raises:
+      OSError: there is no such process.
+    """
+    cpu_ns = switches = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            cpu_ns += int((thread / "schedstat").read_text().split()[0])
+            status = (thread / "status").read_text()
+            switches += sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", status)))
+    return cpu_ns / 1e9, switches
+
+
+def stop(pids: Iterable[int]) -> list[int]:
+    """Stops processes by SIGSTOP.
+
+    Returns:
+      Those that have not stopped within some seconds, or do not exist; [] if all is well.
+    """
+    moving = set(pids)
+    _send(moving, signal.SIGSTOP)
+    deadline_s = time.monotonic() + _STOP_S
+    while (moving := {pid for pid in moving if not _stopped(pid)}) and (
+        time.monotonic() < deadline_s
+    ):
+        time.sleep(_POLL_S)
+    return sorted(moving)
+
+
+def wake(pids: Iterable[int]) -> None:
+    """Lets stopped processes go on."""
+    _send(pids, signal.SIGCONT)
+
+
+def end_marked(mark: str) -> list[int]:
+    """Kills all processes whose environment holds `mark`, until none is left.
+
+    Returns:
+      Those that live nevertheless after some seconds; [] if all is well.
+    """
+    deadline_s = time.monotonic() + _END_S
+    while left := list(_marked(mark)):
+        if time.monotonic() > deadline_s:
+            return left
+        _send(left, signal.SIGKILL)  # which also ends a stopped one
+        time.sleep(_POLL_S)
+    return []
+
+
+def _marked(mark: str) -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            # It may have ended meanwhile, or be another user's; a zombie's environment is empty.
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if mark.encode() in file.read():
+                    yield int(name)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether every thread is."""
+    try:
+        states = [
+            (thread / "stat").read_text().rpartition(")")[2].split()[0]
+            for thread in Path(f"/proc/{pid}/task").iterdir()
+        ]
+    except OSError:
+        return False
+    return all(state in "Tt" for state in states)
+
+
+def _send(pids: Iterable[int], signum: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
+
+
+def _guard(mark: str) -> None:
+    # What ends the driver from its terminal must not end the guard.
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    end_marked(mark)
+
+
+if __name__ == "__main__":
+    _guard(sys.argv[1])

@@ -1,0 +1,104 @@
+"""A training step with a gradient tape, for `horovod.tensorflow`: ours or the peer's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests.bench.cases import Case
+from tests.bench.rank_backend import PARTS
+from tests.bench.rank_models import MODELS, batch
+from tests.bench.rank_values import WrongResult
+
+__all__ = ["StepWork"]
+
+_BATCH = 32
+
+
+class StepWork:
+    """Each part trains a model of its own: alone, a rank learns other weights than with the others.
+
+    Args:
+      hvd: the package.
+      case: a "step".
+      sets: the process set of each part.
+    """
+
+    def __init__(self, hvd: Any, case: Case, sets: dict[str, Any]) -> None:
+        self._hvd = hvd
+        self._trainings = {part: _Training(hvd, case, sets[part]) for part in PARTS}
+
+    def runner(self, part: str) -> Callable[[], object]:
+        run: Callable[[], object] = self._trainings[part].step
+        return run
+
+    def check(self, part: str) -> None:
+        training = self._trainings[part]
+        training.check_learning()
+        if part == "gross":
+            self._check_equal(training.digest())
+
+    def close(self) -> None:
+        self._trainings = {}
+
+    def _check_equal(self, mine: Any) -> None:
+        digests = self._hvd.allgather(tf.constant([mine]), name="digests").numpy()
+        for rank, digest in enumerate(digests):
+            if (digest != mine).any():
+                raise WrongResult(
+                    f"the weights of rank {rank} are not those of rank {self._hvd.rank()}: digests "
+                    f"{digest} and {mine}"
+                )
+
+
+class _Training:
+    def __init__(self, hvd: Any, case: Case, process_set: Any) -> None:
+        model = MODELS[case.collective]
+        network = model.kind()
+        images, labels = batch(model.side, _BATCH, seed=2 + hvd.rank())
+        self._weights = network.trainable_variables
+
+        def loss() -> Any:
+            logits = network(images)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            return tf.reduce_mean(losses)
+
+        @tf.function
+        def step() -> Any:
+            with tf.GradientTape() as tape:
+                now = loss()
+            tape = hvd.DistributedGradientTape(tape, process_set=process_set)
+            for weight, gradient in zip(self._weights, tape.gradient(now, self._weights)):
+                weight.assign_sub(model.learning_rate * gradient)
+            return now
+
+        self._loss = tf.function(loss)
+        self._step = step
+        self._first_loss = float(self._loss())
+        self._steps = 0
+
+    def step(self) -> object:
+        """One step; it has been done when this returns."""
+        self._steps += 1
+        return self._step()
+
+    def check_learning(self) -> None:
+        """Raises WrongResult unless the weights are finite and, after a step, have learned."""
+        if not all(np.isfinite(weight.numpy()).all() for weight in self._weights):
+            raise WrongResult(f"after {self._steps} steps not all weights are finite")
+        loss = float(self._loss())
+        if self._steps and not loss < self._first_loss:
+            raise WrongResult(
+                f"after {self._steps} steps the loss is {loss}, at first it was {self._first_loss}"
+            )
+
+    def digest(self) -> Any:
+        """Four numbers that differ if the weights do."""
+        seen = hashlib.sha256()
+        for weight in self._weights:
+            seen.update(weight.numpy().tobytes())
+        return np.frombuffer(seen.digest(), np.int64)
