@@ -60,9 +60,7 @@ class _Horovod:
     def prepare(self, case: Case) -> Work:
         if case.mode == "step":
             return StepWork(hvd, case, self._sets)
-        work = {"eager": _EagerWork, "session": _SessionWork}[case.mode]
-        made: Work = work(case, self._sets)
-        return made
+        return (_EagerWork if case.mode == "eager" else _SessionWork)(case, self._sets)
 
     def end(self) -> None:
         hvd.shutdown()

@@ -104,7 +104,7 @@ def _answer(action: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, 
 
 
 def _serve(channel: Channel, rank: _Rank) -> None:
-    actions = {
+    actions: dict[str, Callable[..., Any]] = {
         "can": rank.can,
         "prepare": rank.prepare,
         "check": rank.check,

@@ -27,7 +27,7 @@ class Model(NamedTuple):
     learning_rate: float
 
 
-class _Cnn(tf.Module):
+class _Cnn(tf.Module):  # type: ignore[misc]
     """Two convolutions and two dense layers: 420,000 weights in 8 tensors."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _Cnn(tf.Module):
         return hidden @ self._out + self._out_shift
 
 
-class _Transformer(tf.Module):
+class _Transformer(tf.Module):  # type: ignore[misc]
     """An encoder of two layers; each row of pixels is a token.  32 tensors, 106,000 weights."""
 
     _WIDTH, _HEADS, _LAYERS, _ROWS = 64, 4, 2, 8

@@ -67,7 +67,6 @@ class _Training:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
             return tf.reduce_mean(losses)
 
-        @tf.function
         def step() -> Any:
             with tf.GradientTape() as tape:
                 now = loss()
@@ -77,7 +76,7 @@ class _Training:
             return now
 
         self._loss = tf.function(loss)
-        self._step = step
+        self._step = tf.function(step)
         self._first_loss = float(self._loss())
         self._steps = 0
 

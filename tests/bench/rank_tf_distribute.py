@@ -72,11 +72,11 @@ def _step(strategy: Any, inputs: list[Any], part: str) -> Callable[[float], list
         context = tf.distribute.get_replica_context()
         return context.all_reduce(tf.distribute.ReduceOp.SUM, fresh)
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
     def step(factor: Any) -> Any:
         return strategy.run(replica, (factor,))
 
-    made: Callable[[float], list[Any]] = step
+    signature = [tf.TensorSpec([], tf.float32)]
+    made: Callable[[float], list[Any]] = tf.function(step, input_signature=signature)
     return made
 
 

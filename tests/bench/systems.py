@@ -74,26 +74,16 @@ class System:
 
 _HOROVOD = "tests.bench.rank_horovod"
 # As the peer's own launcher calls it, without binding: no system's ranks are bound to CPUs.
-_MPIRUN = [
-    "--allow-run-as-root",
-    "--oversubscribe",
-    "--bind-to",
-    "none",
-    "--map-by",
-    "slot",
-    "-mca",
-    "pml",
-    "ob1",
-    "-mca",
-    "btl",
-    "^openib",
-]
+_MPIRUN = (
+    *("--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--map-by", "slot"),
+    *("-mca", "pml", "ob1", "-mca", "btl", "^openib"),
+)
 _MPI = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 
 
 def _mpi(name: str, title: str, **more: str) -> System:
     variables = {**_MPI, **more}
-    return System(name, title, True, _HOROVOD, "peer", "mpirun", tuple(_MPIRUN), variables)
+    return System(name, title, True, _HOROVOD, "peer", "mpirun", _MPIRUN, variables)
 
 
 SYSTEMS = (
