@@ -26,7 +26,6 @@ __all__ = ["BenchError", "Crew"]
 
 _MARK = "BENCH_JOB"
 _START_S = 180.0  # eight imports of TensorFlow on two busy cores
-_ANSWER_S = 120.0  # beyond what a measurement is planned to take
 _OTHERS_MAY_ANSWER_S = 10.0  # after one rank's error
 _STATUS_MAY_COME_S = 1.0  # a launcher ends after its rank
 _END_S = 15.0
@@ -83,7 +82,7 @@ class Crew:
             self._stack.close()
             raise
 
-    def ask(self, name: str, timeout_s: float = _ANSWER_S, **arguments: Any) -> list[Any]:
+    def ask(self, name: str, timeout_s: float, **arguments: Any) -> list[Any]:
         """Gives all ranks a command.
 
         Args:
@@ -123,7 +122,7 @@ class Crew:
         """
         if not self.broken:
             with contextlib.suppress(BenchError):
-                self.ask("end", timeout_s=_END_S)
+                self.ask("end", _END_S)
                 self._wait_for_processes()
         self._stack.close()
 

@@ -164,8 +164,7 @@ class Job:
     def _run(self, part: str, count: int) -> float:
         """Runs the case at hand; returns the slowest rank's median, and keeps the mean in mind."""
         pace_s = self._pace_s.get((self._prepared, part), 0.0)
-        timeout_s = _SLACK_S + 3 * count * pace_s
-        times = self._ask("run", timeout_s=timeout_s, part=part, count=count)
+        times = self._ask("run", planned_s=3 * count * pace_s, part=part, count=count)
         self._pace_s[self._prepared, part] = max(time["mean_s"] for time in times)
         return float(max(time["median_s"] for time in times))
 
@@ -174,9 +173,9 @@ class Job:
         count = round(seconds / max(self._pace_s[self._prepared, part], 1e-9))
         return max(_LEAST_ITERATIONS, min(_MOST_ITERATIONS, count))
 
-    def _ask(self, name: str, timeout_s: float = _SLACK_S, **arguments: Any) -> list[Any]:
+    def _ask(self, name: str, planned_s: float = 0.0, **arguments: Any) -> list[Any]:
         self._must_not_be_paused()
-        return self._crew.ask(name, timeout_s, **arguments)
+        return self._crew.ask(name, planned_s + _SLACK_S, **arguments)
 
     def _look(self, reader: Any, pid: int) -> Any:
         try:

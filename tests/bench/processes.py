@@ -61,16 +61,18 @@ def stop(pids: Iterable[int]) -> list[int]:
     """Stops processes by SIGSTOP.
 
     Returns:
-      Those that have not stopped within some seconds, or do not exist; [] if all is well.
+      Those that have ended, or not stopped within some seconds; [] if all is well.
     """
-    moving = set(pids)
+    moving, gone = set(pids), set()
     _send(moving, signal.SIGSTOP)
     deadline_s = time.monotonic() + _STOP_S
-    while (moving := {pid for pid in moving if not _stopped(pid)}) and (
-        time.monotonic() < deadline_s
-    ):
-        time.sleep(_POLL_S)
-    return sorted(moving)
+    while moving and time.monotonic() < deadline_s:
+        states = {pid: _states(pid) for pid in moving}
+        gone |= {pid for pid in moving if states[pid] <= {"Z", "X"}}
+        moving = {pid for pid in moving - gone if not states[pid] <= {"T", "t"}}
+        if moving:
+            time.sleep(_POLL_S)
+    return sorted(moving | gone)
 
 
 def wake(pids: Iterable[int]) -> None:
@@ -102,16 +104,15 @@ def _marked(mark: str) -> Iterator[int]:
                     yield int(name)
 
 
-def _stopped(pid: int) -> bool:
-    """Whether every thread is."""
+def _states(pid: int) -> set[str]:
+    """The letters of its threads' states; none if it does not exist."""
     try:
-        states = [
+        return {
             (thread / "stat").read_text().rpartition(")")[2].split()[0]
             for thread in Path(f"/proc/{pid}/task").iterdir()
-        ]
+        }
     except OSError:
-        return False
-    return all(state in "Tt" for state in states)
+        return set()
 
 
 def _send(pids: Iterable[int], signum: signal.Signals) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tests.bench import rank_values
 from tests.bench.cases import Case
@@ -17,6 +18,7 @@ from tests.bench.rank_place import place
 __all__ = ["backend"]
 
 _CHECK_FACTOR = 2.0
+_HEARTBEAT_MS = 3_600_000
 
 
 class _Distribute:
@@ -32,6 +34,7 @@ class _Distribute:
                 "task": {"type": "worker", "index": here.rank},
             }
         )
+        _be_patient(len(here.addresses))
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy(
             communication_options=tf.distribute.experimental.CommunicationOptions(
                 implementation=tf.distribute.experimental.CommunicationImplementation.RING
@@ -60,6 +63,21 @@ class _Distribute:
 def backend() -> _Distribute:
     """Returns the backend."""
     return _Distribute()
+
+
+def _be_patient(size: int) -> None:
+    """Keeps TensorFlow from giving a stopped rank up after 10 s; there is no public way.
+
+    Between turns all ranks are stopped.  What is not named here is as the strategy sets it.
+    """
+    config = tf.compat.v1.ConfigProto().experimental.coordination_config
+    config.coordinated_job_list.add(name="worker", num_tasks=size)
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader="/job:worker/replica:0/task:0",
+        heartbeat_timeout_in_ms=_HEARTBEAT_MS,
+        coordinated_jobs=list(config.coordinated_job_list),
+    )
 
 
 def _step(strategy: Any, inputs: list[Any], part: str) -> Callable[[float], list[Any]]:
