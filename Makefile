@@ -4,7 +4,7 @@
 TF ?= 2.15.1
 export TF
 
-.PHONY: help setup build test smoke check format demo test-sanitizers test-faults clean
+.PHONY: help setup build test smoke check format demo test-sanitizers test-faults bench clean
 
 help:
 	@echo "make demo             set up, build, and train a model on two processes"
@@ -15,6 +15,7 @@ help:
 	@echo "make check            format, lint, types, layers;   make format cures the first"
 	@echo "make test-sanitizers  C++ tests under TSan, ASan and UBSan"
 	@echo "make test-faults      ranks that die or stop at 280 random moments: 4 minutes"
+	@echo "make bench            this tree beside its peers: about 20 minutes; QUICK=1: under 4"
 	@echo "make clean            remove what was built; the venvs stay"
 	@echo "TF=2.21.0 uses that TensorFlow, in a venv of its own"
 
@@ -48,6 +49,11 @@ test-sanitizers: setup
 # FAULTS_ARGS go to the script, e.g. FAULTS_ARGS="--seed 7 --only tcp/kill".
 test-faults: build
 	@tools/test_faults.sh $(FAULTS_ARGS)
+
+# It builds by itself, since it goes on with what there is where something cannot be built.
+# BENCH_ARGS go to the script, e.g. BENCH_ARGS="--only 'eager 4 B' --no-wait".
+bench:
+	@tools/bench.sh $(if $(filter-out 0,$(QUICK)),--quick) $(BENCH_ARGS)
 
 clean:
 	@tools/clean.sh

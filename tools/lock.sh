@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Writes requirements/tf-VERSION.lock: what requirements/tf-VERSION.in resolves to today.
+# Writes requirements/NAME.lock: what requirements/NAME.in resolves to today.
 #
-# Usage: tools/lock.sh VERSION PYTHON, with the oldest Python that the venv may be made with.
+# Usage: tools/lock.sh NAME PYTHON, with the oldest Python that the venv may be made with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=${1:?"usage: tools/lock.sh VERSION PYTHON"}
-python=${2:?"usage: tools/lock.sh VERSION PYTHON"}
-input=requirements/tf-$version.in
-lock=requirements/tf-$version.lock
+name=${1:?"usage: tools/lock.sh NAME PYTHON"}
+python=${2:?"usage: tools/lock.sh NAME PYTHON"}
+input=requirements/$name.in
+lock=requirements/$name.lock
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -16,7 +16,7 @@ trap 'rm -rf "$scratch"' EXIT
 "$scratch/venv/bin/python" -m pip install --quiet --upgrade pip
 "$scratch/venv/bin/python" -m pip install --progress-bar off -r "$input"
 {
-  echo "# Written by tools/lock.sh from tf-$version.in with $("$python" --version); do not edit."
+  echo "# Written by tools/lock.sh from $name.in with $("$python" --version); do not edit."
   "$scratch/venv/bin/python" -m pip freeze --all --exclude pip
 } > "$scratch/lock"
 if grep -nE '://|@ ' "$scratch/lock"; then

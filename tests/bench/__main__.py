@@ -1,0 +1,215 @@
+"""Measures this tree beside its peers, and says where it stands.  `make bench` runs it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+
+from tests.bench import document, machine, parts, plan, record, report
+from tests.bench.cases import CASES, Case, case_named
+from tests.bench.quiet import Quiet
+from tests.bench.run import Run
+from tests.bench.systems import ROOT
+
+__all__ = ["main"]
+
+_OUTPUT = ROOT / "build" / "bench"
+_DOCUMENT = ROOT / "docs" / "benchmarks.md"
+_PLOT = "benchmarks.png"
+_MORE_CASES = ("allreduce 4 B", "allreduce 1 MiB", "allreduce ResNet-50")
+
+
+def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int:
+    """Returns the exit code: 1 if ours failed somewhere, 130 after Ctrl-C.
+
+    Args:
+      arguments: of the command line.
+      with_parts: for tests; default: those that measure.
+    """
+    everything = with_parts or parts.real()
+    options = _parser().parse_args(arguments)
+    try:
+        cases = [case_named(name) for name in options.only] if options.only else list(CASES)
+        systems = _chosen(everything.systems, options.systems, options.quick)
+    except ValueError as error:
+        _parser().error(str(error))
+    if options.quick and not options.only:
+        cases = [case for case in cases if case.quick]
+    settings = _settings(options)
+    found = record.Record(
+        contestants=[record.Contestant(s.name, s.title, s.judged) for s in systems],
+        judged={case.name: case.judged for case in cases},
+        rounds=settings.rounds,
+        turn_s=settings.turn_s,
+        began=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    for text in options.remark:
+        found.notes.append(record.Note("remark", "", "", "", 0, text))
+    if with_parts is None:
+        found.machine = machine.describe()
+    code = _measure(found, settings, everything, cases, systems)
+    whole = not (options.quick or options.only or options.systems)
+    found.complete = whole and code != _INTERRUPTED
+    _publish(found, options.json, options.write_docs)
+    return code
+
+
+_INTERRUPTED = 130
+
+
+def _measure(
+    found: record.Record,
+    settings: plan.Settings,
+    everything: parts.Parts,
+    cases: Sequence[Case],
+    systems: Sequence[parts.SystemLike],
+) -> int:
+    """Fills the record; returns the exit code."""
+    start_s = time.monotonic()
+
+    def say(text: str) -> None:
+        took_s = time.monotonic() - start_s
+        first, *more = text.splitlines() or [""]
+        print(f"[{took_s // 60:3.0f}:{took_s % 60:02.0f}] {first}", flush=True)
+        for line in more:
+            print(f"         {line}", flush=True)
+
+    guess_s = plan.estimate_s(settings, len(cases), len(systems))
+    say(f"{len(cases)} cases, {len(systems)} systems, {settings.rounds} rounds of "
+        f"{settings.turn_s:g} s: about {guess_s / 60:.0f} minutes; Ctrl-C ends it with what there "
+        "is")  # fmt: skip
+    quiet = Quiet(settings.quiet_s, say)
+    run = Run(everything, found, settings, _OUTPUT / "jobs", quiet, say)
+    # A service that ends the run has its jobs ended as Ctrl-C has.
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        run.all(cases, systems)
+        code = 1 if found.failures_of_ours() else 0
+    except KeyboardInterrupt:
+        say("interrupted; what there is:")
+        text = "interrupted: rounds and sections are missing"
+        found.notes.append(record.Note("remark", "", "", "", 0, text))
+        code = _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    found.took_s = time.monotonic() - start_s
+    return code
+
+
+def _publish(found: record.Record, json_path: Path, write_docs: bool | None) -> None:
+    record.write(found, json_path)
+    written = [json_path]
+    print(f"\n{report.terminal(found)}\n")
+    pictured = _plot(found, json_path.with_suffix(".png"))
+    written += [json_path.with_suffix(".png")] if pictured else []
+    if write_docs is False:
+        pass
+    elif not found.complete:
+        if write_docs:
+            print(f"{_DOCUMENT.name} is left as it was: only a complete run is written there")
+    else:
+        pictured = _plot(found, _DOCUMENT.with_name(_PLOT))
+        text = document.filled(_DOCUMENT.read_text(), found, _PLOT if pictured else None)
+        _DOCUMENT.write_text(text)
+        written += [_DOCUMENT, *([_DOCUMENT.with_name(_PLOT)] if pictured else [])]
+    print("written: " + ", ".join(map(str, written)))
+    for note in found.failures_of_ours():
+        print(f"error: {note.system}, {note.case or 'start'}: {note.text}", file=sys.stderr)
+
+
+def _plot(found: record.Record, path: Path) -> bool:
+    """Whether there is a picture now."""
+    try:
+        from tests.bench import plot
+    except ImportError as error:
+        print(f"no plot: {error}; `make bench` installs matplotlib into .venv-bench")
+        return False
+    return plot.draw(found, path)
+
+
+def _settings(options: argparse.Namespace) -> plan.Settings:
+    quick = options.quick
+    default_quiet_s = 30.0 if quick else 300.0
+    return plan.Settings(
+        quick=quick,
+        rounds=options.rounds,
+        turn_s=options.seconds or (0.1 if quick else 0.25),
+        quiet_s=0.0 if options.no_wait else options.quiet_deadline or default_quiet_s,
+        launches=0 if quick or options.only else 5,
+        idle_s=5.0,
+        more_sizes=() if quick or options.only else (4, 8),
+        more_rounds=2,
+        more_cases=_MORE_CASES,
+    )
+
+
+def _chosen(
+    systems: Sequence[parts.SystemLike], names: Sequence[str] | None, quick: bool
+) -> list[parts.SystemLike]:
+    """Raises ValueError if a name is none."""
+    known = {system.name: system for system in systems}
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"no system {name!r}; there are: {', '.join(known)}")
+    if names:
+        return [system for system in systems if system.name in names]
+    return [system for system in systems if system.judged or not quick]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tools/bench.sh", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="few cases, ours and the peer; under 4 minutes")
+    add("--rounds", type=_at_least_one, default=5, help="default 5")
+    add("--only", nargs="+", metavar="CASE", help="these cases alone, by their names in the table")
+    add("--systems", nargs="+", metavar="SYSTEM", help="these systems alone")
+    add("--seconds", type=_positive, help="for each part of a turn; default 0.25, quick 0.1")
+    quiet = parser.add_mutually_exclusive_group()
+    quiet.add_argument("--no-wait", action="store_true", help="do not wait for a quiet machine")
+    quiet.add_argument(
+        "--quiet-deadline", type=_positive, metavar="S",
+        help="seconds to wait for quiet in the whole run; default 300, quick 30",
+    )  # fmt: skip
+    add(
+        "--write-docs",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help=f"write {_DOCUMENT.name} and its picture; default: if the run is a whole one",
+    )
+    add(
+        "--json",
+        type=Path,
+        default=_OUTPUT / "results.json",
+        metavar="PATH",
+        help="default build/bench/results.json; the picture is put beside it",
+    )
+    add("--remark", action="append", default=[], metavar="TEXT", help="what readers should know")
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

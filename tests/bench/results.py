@@ -1,0 +1,203 @@
+"""From samples to rows: medians, spreads, nets, ratios, and what is to be doubted.  Pure.
+
+The net of a round is its gross less its baseline, which were taken one right after the other; the
+net of a row is the median of its rounds' nets.  A ratio is ours over the best configuration of the
+peer, so below 1 is faster.  All of it holds for figures of which less is better.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tests.bench.record import OURS, Note, Record
+from tests.bench.samples import Sample
+
+__all__ = ["BUSY_CPUS", "JUDGED_SIZE", "Entry", "Row", "Spread", "rows", "spread"]
+
+BUSY_CPUS = 0.3  # foreign ones, from which on a sample counts as disturbed
+JUDGED_SIZE = 2  # ranks; more than the cores of a small machine say little
+_WIDE = 0.3  # half of the samples lie further apart than this, relative to their median: noisy
+_ENOUGH = 3  # samples, below which a spread says nothing
+_COMPARED = ("collective", "step", "launch", "idle", "memory")
+_MORE_IS_BETTER = ("B/s",)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a few values of the same thing look like.
+
+    Attributes:
+      median, low, high: of all values.
+      quartiles: distance of the third from the first; 0 for fewer than two values.
+      count: of values, >= 1.
+    """
+
+    median: float
+    low: float
+    high: float
+    quartiles: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One system in a row.
+
+    Attributes:
+      gross: None if there is none, or none to be trusted.
+      baseline: the same without an exchange; None where the section has no such thing.
+      net: gross less baseline.
+      busy: samples that were taken while others used the CPUs.
+      notes: about this system in this case.
+    """
+
+    gross: Spread | None
+    baseline: Spread | None
+    net: Spread | None
+    busy: int
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case at one number of ranks.
+
+    Attributes:
+      section, case, size, unit: as in `Sample`.
+      judged: "gross" or "net": what `ratio` is taken of.
+      entries: by system, in the order of the table.
+      best: the peer's best configuration; None if none was measured.
+      ratio: ours / best; None if there is no figure for both, if a net is not above zero, or if
+        the row is not one to be compared.
+      doubts: why the ratio is not to be relied on, or is missing; short.
+    """
+
+    section: str
+    case: str
+    size: int
+    unit: str
+    judged: str
+    entries: dict[str, Entry]
+    best: str | None
+    ratio: float | None
+    doubts: tuple[str, ...]
+
+    @property
+    def noisy(self) -> bool:
+        return self.ratio is not None and bool(self.doubts)
+
+    def figure(self, system: str) -> Spread | None:
+        """What is judged, of one system."""
+        entry = self.entries.get(system)
+        if entry is None:
+            return None
+        return entry.net if self.judged == "net" else entry.gross
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Raises ValueError if there are no values."""
+    found = sorted(values)
+    if not found:
+        raise ValueError("no values")
+    quartiles = (
+        statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else [0, 0, 0]
+    )
+    return Spread(
+        statistics.median(found), found[0], found[-1], quartiles[2] - quartiles[0], len(found)
+    )
+
+
+def rows(record: Record) -> list[Row]:
+    """All rows of a run, in the order in which their sections and cases first came up.
+
+    A case that no system could measure has a row too, if there is a note on it.
+    """
+    keys: dict[tuple[str, str, int], str] = {}
+    for sample in record.samples:
+        keys.setdefault((sample.section, sample.case, sample.size), sample.unit)
+    for note in record.notes:
+        if note.section in ("collective", "step") and note.case and note.size:
+            keys.setdefault((note.section, note.case, note.size), "s")
+    places = {case: place for place, case in enumerate(record.judged)}
+    ordered = sorted(keys, key=lambda key: (key[2], places.get(key[1], -1)))  # is stable
+    return [_row(record, section, case, size, keys[section, case, size])
+            for section, case, size in ordered]  # fmt: skip
+
+
+def _row(record: Record, section: str, case: str, size: int, unit: str) -> Row:
+    judged = record.judged.get(case, "gross") if section in ("collective", "step") else "gross"
+    mine = [s for s in record.samples if (s.section, s.case, s.size) == (section, case, size)]
+    about = [
+        note
+        for note in record.notes
+        if note.section in (section, "") and note.case in (case, "") and note.size in (size, 0)
+    ]
+    names = [contestant.name for contestant in record.contestants]
+    names += sorted({sample.system for sample in mine} - set(names))
+    entries = {
+        name: _entry(
+            [sample for sample in mine if sample.system == name],
+            tuple(note for note in about if note.system == name),
+        )
+        for name in names
+    }
+    peers = [c.name for c in record.contestants if c.judged and c.name != OURS]
+    row = Row(section, case, size, unit, judged, entries, None, None, ())
+    compared = section in _COMPARED and size == JUDGED_SIZE and unit not in _MORE_IS_BETTER
+    if not compared or OURS not in entries:
+        return row
+    return _compared(row, peers, record.rounds)
+
+
+def _entry(samples: Sequence[Sample], notes: tuple[Note, ...]) -> Entry:
+    # A system that has given one wrong result in this case has no right one.
+    if any(note.kind == "failed" and note.case for note in notes):
+        samples = ()
+    parts: dict[str, dict[int, float]] = {"gross": {}, "baseline": {}}
+    for sample in samples:
+        parts[sample.part][sample.round] = sample.value
+    gross, baseline = parts["gross"], parts["baseline"]
+    nets = [gross[number] - baseline[number] for number in gross if number in baseline]
+    return Entry(
+        spread(gross.values()) if gross else None,
+        spread(baseline.values()) if baseline else None,
+        spread(nets) if nets else None,
+        sum(s.part == "gross" and s.foreign_cpus > BUSY_CPUS for s in samples),
+        notes,
+    )
+
+
+def _compared(row: Row, peers: Sequence[str], rounds: int) -> Row:
+    mine = row.figure(OURS)
+    theirs = {name: figure for name in peers if (figure := row.figure(name)) is not None}
+    best = min(theirs, key=lambda name: theirs[name].median) if theirs else None
+    doubts: list[str] = []
+    ratio = None
+    if mine is None:
+        doubts.append("ours not measured")
+    elif best is None:
+        doubts.append("no peer")
+    elif min(mine.median, theirs[best].median) <= 0:
+        # The exchange is lost in what the graph itself takes: no ratio of such nets means anything.
+        doubts.append("net not above 0")
+    else:
+        ratio = mine.median / theirs[best].median
+        doubts += _noise(row, OURS, rounds)
+        doubts += [doubt for doubt in _noise(row, best, rounds) if doubt not in doubts]
+    return Row(row.section, row.case, row.size, row.unit, row.judged, row.entries, best, ratio,
+               tuple(doubts))  # fmt: skip
+
+
+def _noise(row: Row, system: str, rounds: int) -> list[str]:
+    figure, entry = row.figure(system), row.entries[system]
+    assert figure is not None
+    doubts = []
+    if entry.busy * 2 >= figure.count:
+        doubts.append("busy")
+    if figure.quartiles > _WIDE * figure.median:
+        doubts.append("spread")
+    if row.section in ("collective", "step") and figure.count < min(rounds, _ENOUGH):
+        doubts.append("few rounds")
+    return doubts

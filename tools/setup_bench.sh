@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Gets what `make bench` needs besides our own build: its Debian packages, the driver's venv, and the
+# peer, Horovod 0.28.1, built once into a venv of its own. What cannot be had is said and left out.
+#
+# BENCH_TORCH=0: without torch. BENCH_PEER=0: without the peer, unless it is there.
+step=bench
+TF=2.15.1  # what the peer runs on
+source "$(dirname "$0")/environment.sh"
+source tools/packages.sh
+source tools/venv.sh
+
+peer=.venv-peer
+driver=.venv-bench
+peer_stamp=$peer/.peer.sha256
+build_limit_s=1800
+torch=2.13.0
+
+missing_packages() {
+  command -v mpicxx >/dev/null || echo libopenmpi-dev
+  command -v mpirun >/dev/null || echo openmpi-bin
+  command -v valgrind >/dev/null || echo valgrind
+  command -v iperf3 >/dev/null || echo iperf3
+}
+
+make_driver() {
+  if venv_is_current $driver requirements/bench.lock; then return; fi
+  make_venv $driver requirements/bench.lock build/bench/setup-driver.log "make bench"
+  mark_venv_current $driver requirements/bench.lock
+}
+
+# It has a step of its own, since it is large and can be done without.
+install_torch() {
+  if [[ ${BENCH_TORCH:-1} == 0 ]] || [[ ! -x $driver/bin/python ]]; then return; fi
+  if "$driver/bin/python" -m pip show -q torch 2>/dev/null; then return; fi
+  local log=build/bench/torch.log
+  mkdir -p build/bench
+  say "installing torch $torch, whose gloo is measured as well (BENCH_TORCH=0 leaves it out)"
+  "$driver/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
+    "torch==$torch" > "$log" 2>&1 || {
+    say "going on without torch: pip failed; all that it said is in $log"
+    return
+  }
+}
+
+# What the peer is built with; another answer means to build it again.
+peer_configuration() {
+  echo HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
+  if command -v mpicxx >/dev/null; then echo HOROVOD_WITH_MPI=1; else echo HOROVOD_WITHOUT_MPI=1; fi
+}
+
+peer_hash() { { peer_configuration; cat requirements/peer.lock; } | sha256sum; }
+
+peer_is_current() { [[ -f $peer_stamp && $(< "$peer_stamp") == "$(peer_hash)" ]]; }
+
+make_peer() {
+  if peer_is_current; then return; fi
+  if ! command -v g++ >/dev/null; then die "no g++ to build the peer with." "Install it (Debian: apt-get install g++)."; fi
+  rm -f "$peer_stamp"
+  if ! venv_is_current $peer requirements/peer.lock; then
+    make_venv $peer requirements/peer.lock build/bench/setup-peer.log "make bench"
+    mark_venv_current $peer requirements/peer.lock
+  fi
+  command -v mpicxx >/dev/null || say "no mpicxx: the peer is built with Gloo alone"
+  build_peer
+  "$peer/bin/horovodrun" --check-build > build/bench/peer-check.log 2>&1 ||
+    die "the peer was built and does not load: see build/bench/peer-check.log."
+  peer_hash > "$peer_stamp"
+  say "the peer is ready"
+}
+
+# Minutes, in which pip prints nothing by itself.
+build_peer() {
+  local log=build/bench/peer.log pid start_s=$SECONDS status=0
+  mkdir -p build/bench
+  say "building the peer, horovod 0.28.1, once; 2 to 5 minutes, log in $log"
+  # Its build takes the first cmake on the path, and the newest ones no longer read its files.
+  # No cache: it may hold one that was built with another configuration.
+  env PATH="$PWD/$peer/bin:$PATH" $(peer_configuration) timeout $build_limit_s \
+    "$peer/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
+    --no-cache-dir --no-build-isolation --no-deps --force-reinstall horovod==0.28.1 > "$log" 2>&1 &
+  pid=$!
+  trap 'kill $pid 2>/dev/null || true; exit 130' INT TERM
+  while kill -0 $pid 2>/dev/null; do
+    sleep 1
+    if (((SECONDS - start_s) % 15 == 0)); then say "  the peer builds: $((SECONDS - start_s)) s"; fi
+  done
+  wait $pid || status=$?
+  trap - INT TERM
+  ((status == 0)) && return
+  tail -n 15 "$log" | sed "s/^/[$step]   /"
+  die "the peer does not build (its last lines are above; all of them in $log)."
+}
+
+# Each in a shell of its own, so that what one lacks ends that one alone.
+(install_missing missing_packages) || say "going on without them"
+(make_driver) || say "going on without $driver: no picture, and no torch"
+(install_torch)
+if peer_is_current || [[ ${BENCH_PEER:-1} != 0 ]]; then
+  (make_peer) || say "going on without the peer: its columns stay empty"
+fi
