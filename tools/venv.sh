@@ -26,7 +26,9 @@ make_venv() {
     echo "$base" > "$venv/.base"
   fi
   rm -f "$venv/.lock.sha256"
-  say "installing $(grep -vc '^#' "$lock") packages from $lock (TensorFlow is 200 to 300 MB; minutes)"
+  local large=""
+  if grep -q '^tensorflow' "$lock"; then large=" (TensorFlow is 200 to 300 MB; minutes)"; fi
+  say "installing $(grep -vc '^#' "$lock") packages from $lock$large"
   mkdir -p "$(dirname "$log")"
   # --no-deps: the lock is complete, and nothing that it does not name may slip in.
   "$venv/bin/python" -m pip install --disable-pip-version-check --no-deps --progress-bar off -r "$lock" 2>&1 |

@@ -74,9 +74,9 @@ def _measure(
     start_s = time.monotonic()
 
     def say(text: str) -> None:
-        took_s = time.monotonic() - start_s
+        took_s = int(time.monotonic() - start_s)
         first, *more = text.splitlines() or [""]
-        print(f"[{took_s // 60:3.0f}:{took_s % 60:02.0f}] {first}", flush=True)
+        print(f"[{took_s // 60:3}:{took_s % 60:02}] {first}", flush=True)
         for line in more:
             print(f"         {line}", flush=True)
 
@@ -138,6 +138,7 @@ def _settings(options: argparse.Namespace) -> plan.Settings:
     default_quiet_s = 30.0 if quick else 300.0
     return plan.Settings(
         quick=quick,
+        only_cases=bool(options.only),
         rounds=options.rounds,
         turn_s=options.seconds or (0.1 if quick else 0.25),
         quiet_s=0.0 if options.no_wait else options.quiet_deadline or default_quiet_s,

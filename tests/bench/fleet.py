@@ -1,7 +1,7 @@
 """The jobs of all systems, of which at most one is awake.
 
-A job that fails is ended, and its system is started again for the next turn, a few times; the case
-in which it failed is not asked of it again.
+A job that has lost a rank is ended, and its system is started again for the next turn, a few times.
+The case in which a job failed, if only by a wrong result, is not asked of it again.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ class Fleet:
         except Exception as error:
             self._failed.add((section, case, name))
             self._note("failed", section, case, name, str(error))
+            if job.usable and self._pauses(job):
+                return None
             self.end(name)
             if self._starts[name] >= _STARTS:
                 self._given_up.add(name)
@@ -116,6 +118,13 @@ class Fleet:
             stack.close()
         except Exception as error:
             self._note("remark", "", "", name, f"did not end in order: {error}")
+
+    @staticmethod
+    def _pauses(job: JobLike) -> bool:
+        with contextlib.suppress(Exception):
+            job.pause()
+            return True
+        return False
 
     def _note(self, kind: str, section: str, case: str, system: str, text: str) -> None:
         self._record.notes.append(Note(kind, section, case, system, self.size, text))

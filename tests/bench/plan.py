@@ -26,6 +26,7 @@ class Settings:
 
     Attributes:
       quick: the short one.
+      only_cases: without the machine's limits, the core alone, launch, memory and the like.
       rounds: >= 1.
       turn_s: seconds for each part of a turn.
       quiet_s: seconds that may be spent in all on waiting for quiet.
@@ -37,6 +38,7 @@ class Settings:
     """
 
     quick: bool
+    only_cases: bool
     rounds: int
     turn_s: float
     quiet_s: float
@@ -76,11 +78,14 @@ def estimate_s(settings: Settings, cases: int, systems: int) -> float:
     def rounds_s(rounds: int, cases: int, systems: int) -> float:
         return rounds * cases * systems * (2 * (settings.turn_s + _OVERHEAD_S) + _WATCH_S)
 
+    core_s = (
+        0.0 if settings.only_cases else settings.rounds * _CORE_S * (1 if settings.quick else 2)
+    )
     few = 4  # of the systems are measured with more ranks, or started again
     return (
         systems * (_START_S + settings.idle_s)
         + rounds_s(settings.rounds, cases, systems)
-        + settings.rounds * 2 * _CORE_S
+        + core_s
         + settings.launches * few * _START_S
         + sum(
             few * _START_S * size / 2

@@ -153,8 +153,9 @@ def _gross_and_net(row: Row, system: str | None, unit: units.Unit) -> tuple[str,
 
 
 def _doubts(row: Row, notes: Sequence[Footnote]) -> str:
-    words = [f"noisy: {', '.join(row.doubts)}" if row.noisy else ", ".join(row.doubts)]
-    return " ".join(filter(None, [*words, _numbers(row, notes)]))
+    doubts = f"noisy: {', '.join(row.doubts)}" if row.noisy else ", ".join(row.doubts)
+    words = ["by gross" if row.net_is_lost else "", doubts]
+    return " ".join(filter(None, ["; ".join(filter(None, words)), _numbers(row, notes)]))
 
 
 def _all_systems(

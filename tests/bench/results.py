@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.bench.record import OURS, Note, Record
 from tests.bench.samples import Sample
@@ -69,9 +69,10 @@ class Row:
       judged: "gross" or "net": what `ratio` is taken of.
       entries: by system, in the order of the table.
       best: the peer's best configuration; None if none was measured.
-      ratio: ours / best; None if there is no figure for both, if a net is not above zero, or if
-        the row is not one to be compared.
+      ratio: ours / best; None if there is no figure for both, if one is not above zero, or if the
+        row is not one to be compared.
       doubts: why the ratio is not to be relied on, or is missing; short.
+      net_is_lost: it was to be judged by net, but one is not above zero, so it is by gross.
     """
 
     section: str
@@ -83,6 +84,7 @@ class Row:
     best: str | None
     ratio: float | None
     doubts: tuple[str, ...]
+    net_is_lost: bool = False
 
     @property
     def noisy(self) -> bool:
@@ -170,24 +172,18 @@ def _entry(samples: Sequence[Sample], notes: tuple[Note, ...]) -> Entry:
 
 
 def _compared(row: Row, peers: Sequence[str], rounds: int) -> Row:
-    mine = row.figure(OURS)
-    theirs = {name: figure for name in peers if (figure := row.figure(name)) is not None}
+    mine, theirs = row.figure(OURS), {n: f for n in peers if (f := row.figure(n)) is not None}
     best = min(theirs, key=lambda name: theirs[name].median) if theirs else None
-    doubts: list[str] = []
-    ratio = None
-    if mine is None:
-        doubts.append("ours not measured")
-    elif best is None:
-        doubts.append("no peer")
-    elif min(mine.median, theirs[best].median) <= 0:
-        # The exchange is lost in what the graph itself takes: no ratio of such nets means anything.
-        doubts.append("net not above 0")
-    else:
-        ratio = mine.median / theirs[best].median
-        doubts += _noise(row, OURS, rounds)
-        doubts += [doubt for doubt in _noise(row, best, rounds) if doubt not in doubts]
-    return Row(row.section, row.case, row.size, row.unit, row.judged, row.entries, best, ratio,
-               tuple(doubts))  # fmt: skip
+    if mine is None or best is None:
+        return replace(row, best=best, doubts=("ours not measured" if mine is None else "no peer",))
+    if min(mine.median, theirs[best].median) <= 0:
+        # What is exchanged is lost in what the baseline takes: no ratio of nets means anything.
+        if row.judged == "net":
+            return _compared(replace(row, judged="gross", net_is_lost=True), peers, rounds)
+        return replace(row, best=best, doubts=("not above 0",))
+    doubts = _noise(row, OURS, rounds)
+    doubts += [doubt for doubt in _noise(row, best, rounds) if doubt not in doubts]
+    return replace(row, best=best, ratio=mine.median / theirs[best].median, doubts=tuple(doubts))
 
 
 def _noise(row: Row, system: str, rounds: int) -> list[str]:

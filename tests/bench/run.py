@@ -73,11 +73,14 @@ class Run:
         with self._fleet(JUDGED_SIZE) as fleet:
             able = self._start(fleet, usable, cases)
             for number in range(self._settings.rounds):
-                self._limits(number)
-                self._core(number)
+                if not self._settings.only_cases:
+                    self._limits(number)
+                    self._core(number)
                 for case in cases:
                     order = rotated(able[case.name], number)
                     self._turns(fleet, number, case, order)
+            if self._settings.only_cases:
+                return
             self._memory(fleet, usable)
             self._idle(fleet, usable)
         self._wire()
@@ -103,7 +106,7 @@ class Run:
             if job is None:
                 continue
             self._say(f"{system.name}: {fleet.size} ranks, first op after {job.first_op_s:.1f} s")
-            if not self._settings.launches:
+            if not (self._settings.launches or self._settings.only_cases):
                 self._add_launch(system.name, 0, job, busy)
             for case in cases:
                 can = fleet.ask(system, section_of(case), case.name, partial(_can, case))

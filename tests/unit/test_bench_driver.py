@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class World:
         self.asked: list[tuple[str, str, str]] = []
         self.dies_at: dict[tuple[str, str], int] = {}  # (system, case) to the number of its turn
         self.unstartable: set[str] = set()
+        self.before_turn: Callable[[], object] = lambda: None
 
     def parts(self, **changed: object) -> parts.Parts:
         def lacking(*_: object) -> float:
@@ -59,6 +61,7 @@ class World:
 
 class FakeJob:
     first_op_s, init_s = 2.5, 0.5
+    usable = False  # after it has failed
 
     def __init__(self, world: World, system: str, size: int) -> None:
         if system in world.unstartable:
@@ -81,6 +84,7 @@ class FakeJob:
     def measure(self, case: Case, part: str, seconds: float) -> float:
         world = self._world
         assert world.awake == {self._system}
+        world.before_turn()
         world.asked.append((self._system, case.name, part))
         turn = world.asked.count((self._system, case.name, "gross"))
         if turn == world.dies_at.get((self._system, case.name)):
@@ -106,7 +110,13 @@ class FakeJob:
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     monkeypatch.setattr(driver, "_OUTPUT", tmp_path / "bench")
     monkeypatch.setattr(driver, "_DOCUMENT", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(driver, "Quiet", lambda left_s, say: AlwaysQuiet())
     return World()
+
+
+class AlwaysQuiet:
+    def wait(self, patience_s: float = 0.0) -> float:
+        return 0.0
 
 
 def run(
@@ -134,7 +144,6 @@ def test_a_run_alternates_and_says_what_it_could_not_measure(world, tmp_path, ca
     assert rounds_of(found, "ours", CASES[1]) == [0, 1, 2]
     text = capsys.readouterr().out
     assert "torch: not measured: no torch here" in text
-    assert "iperf3 between two network namespaces: not measured: only root" in text
     assert "mpi, eager 4 B: not measured: has no such operation" in text
     (row,) = (r for r in results.rows(found) if r.case == CASES[1] and r.section == "collective")
     assert row.best == "mpi" and row.ratio == 0.5
@@ -145,7 +154,7 @@ def test_a_system_that_dies_in_a_round_is_named_and_the_rest_goes_on(world, tmp_
     code, found = run(world, tmp_path)
     assert code == 0  # it is the peer's failure
     assert rounds_of(found, "ours", CASES[1]) == [0, 1, 2, 3, 4]
-    # Its other case has all rounds, by a second start; the case in which it died is not asked again.
+    # Its other case has all rounds, by a second start; that in which it died is not asked again.
     assert rounds_of(found, "gloo", CASES[0]) == [0, 1, 2, 3, 4]
     assert rounds_of(found, "gloo", CASES[1]) == [0, 1]
     assert world.starts.count("gloo") == 2
@@ -153,6 +162,15 @@ def test_a_system_that_dies_in_a_round_is_named_and_the_rest_goes_on(world, tmp_
     assert "gloo, allreduce 1 MiB: failed: rank 1 was killed in turn 3" in text
     (row,) = (r for r in results.rows(found) if r.case == CASES[1] and r.section == "collective")
     assert row.best == "mpi" and row.entries["gloo"].gross is None
+
+
+def test_a_wrong_result_costs_the_case_and_not_the_job(world, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(FakeJob, "usable", True)
+    world.dies_at["gloo", CASES[1]] = 3
+    _, found = run(world, tmp_path)
+    assert world.starts.count("gloo") == 1
+    assert rounds_of(found, "gloo", CASES[0]) == [0, 1, 2, 3, 4]
+    assert rounds_of(found, "gloo", CASES[1]) == [0, 1]
 
 
 def test_a_failure_of_ours_is_the_exit_code(world, tmp_path, capsys) -> None:
@@ -185,22 +203,23 @@ def test_a_part_that_fails_is_noted_once_and_a_wrong_result_is_an_error(world, t
     def core(*_: object) -> dict[str, float]:
         raise error
 
-    code, found = run(world, tmp_path, core=core)
+    path = tmp_path / "run.json"
+    code = driver.main(["--quick", "--no-wait", "--json", str(path)], world.parts(core=core))
+    found = record.read(path)
     assert code == (1 if isinstance(error, BenchError) else 0)
     notes = [note.text for note in found.notes if note.section == "core"]
-    assert notes == [str(error)] * 2  # once for each transport, not once for each round
+    assert notes == [str(error)]  # once, not once for each round
+    assert [n.text for n in found.notes if n.section == "limit"] == [
+        "only root can make network namespaces"
+    ]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_its_jobs_and_writes_what_there_is(world, tmp_path, signum) -> None:
-    def interrupted(seconds: float) -> float:
-        if len(world.asked) > 8:
-            signal.raise_signal(signum)
-        return 7e9
-
-    code, found = run(world, tmp_path, memcpy=interrupted)
+    world.before_turn = lambda: len(world.asked) > 10 and signal.raise_signal(signum)
+    code, found = run(world, tmp_path)
     assert code == 130 and not found.complete
-    assert rounds_of(found, "ours", CASES[0]) == [0, 1]
+    assert rounds_of(found, "ours", CASES[0]) == [0]
     assert any("interrupted" in note.text for note in found.notes)
 
 

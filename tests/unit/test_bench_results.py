@@ -93,11 +93,20 @@ def test_a_round_without_its_baseline_has_no_net() -> None:
     assert net is not None and net.count == 1
 
 
-def test_a_net_that_is_not_above_zero_has_no_ratio() -> None:
-    found = made({"ours": [7] * 3, "gloo": [9] * 3}, {"ours": [8] * 3, "gloo": [8] * 3}, "net")
+@pytest.mark.parametrize("baselines", [(8, 8), (6, 9.5)])
+def test_where_a_net_is_not_above_zero_gross_is_judged(baselines) -> None:
+    ours, peer = baselines
+    found = made(
+        {"ours": [7] * 3, "gloo": [9] * 3}, {"ours": [ours] * 3, "gloo": [peer] * 3}, "net"
+    )
     row = only_row(found)
-    assert row.ratio is None and row.doubts == ("net not above 0",)
-    assert not row.noisy
+    assert row.ratio == 7 / 9 and row.judged == "gross" and not row.noisy
+    assert "by gross" in report.terminal(found)
+
+
+def test_nothing_is_divided_by_zero() -> None:
+    row = only_row(made({"ours": [0] * 3, "gloo": [1] * 3}))
+    assert row.ratio is None and row.doubts == ("not above 0",)
 
 
 @pytest.mark.parametrize(
