@@ -70,7 +70,7 @@ make_peer() {
 
 # Minutes, in which pip prints nothing by itself.
 build_peer() {
-  local log=build/bench/peer.log pid start_s=$SECONDS status=0
+  local log=build/bench/peer.log pid start_s=$SECONDS next_s=$((SECONDS + 15)) status=0
   mkdir -p build/bench
   say "building the peer, horovod 0.28.1, once; 2 to 5 minutes, log in $log"
   # Its build takes the first cmake on the path, and the newest ones no longer read its files.
@@ -82,7 +82,10 @@ build_peer() {
   trap 'kill $pid 2>/dev/null || true; exit 130' INT TERM
   while kill -0 $pid 2>/dev/null; do
     sleep 1
-    if (((SECONDS - start_s) % 15 == 0)); then say "  the peer builds: $((SECONDS - start_s)) s"; fi
+    if ((SECONDS >= next_s)); then
+      say "  the peer builds: $((SECONDS - start_s)) s"
+      next_s=$((SECONDS + 15))
+    fi
   done
   wait $pid || status=$?
   trap - INT TERM

@@ -81,9 +81,11 @@ def _measure(
             print(f"         {line}", flush=True)
 
     guess_s = plan.estimate_s(settings, len(cases), len(systems))
-    say(f"{len(cases)} cases, {len(systems)} systems, {settings.rounds} rounds of "
-        f"{settings.turn_s:g} s: about {guess_s / 60:.0f} minutes; Ctrl-C ends it with what there "
-        "is")  # fmt: skip
+    say(
+        f"{len(cases)} cases, {len(systems)} systems, rounds: {settings.rounds}, "
+        f"{settings.turn_s:g} s for each part of a turn: about {guess_s / 60:.0f} minutes; "
+        "Ctrl-C ends it with what there is"
+    )
     quiet = Quiet(settings.quiet_s, say)
     run = Run(everything, found, settings, _OUTPUT / "jobs", quiet, say)
     # A service that ends the run has its jobs ended as Ctrl-C has.

@@ -106,7 +106,7 @@ def _bars(axes: pyplot.Axes, found: Sequence[Row]) -> None:
 def _scale(axes: pyplot.Axes, ratios: Sequence[float]) -> None:
     axes.set_xscale("log")
     lowest, highest = min(0.5, *ratios), max(2.0, *ratios)
-    room = (highest / lowest) ** 0.12  # for the text at the bars' ends
+    room = (highest / lowest) ** 0.2  # for the text at the bars' ends
     axes.set_xlim(lowest / room, highest * room)
     steps = [1 / 50, 1 / 20, 1 / 10, 1 / 5, 1 / 2, 1, 2, 5, 10, 20, 50]
     ticks = [step for step in steps if lowest / room <= step <= highest * room]
@@ -142,7 +142,7 @@ def _legend(axes: pyplot.Axes, record: Record, noisy: bool) -> None:
     )
     cpu = record.machine.get("CPU", "unknown CPU")
     axes.set_title(
-        f"{JUDGED_SIZE} ranks on one machine, {record.rounds} rounds in alternation\n{cpu}",
+        f"{JUDGED_SIZE} ranks on one machine, rounds in alternation: {record.rounds}\n{cpu}",
         loc="left",
         fontsize=10,
         pad=24,
