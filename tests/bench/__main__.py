@@ -61,6 +61,8 @@ def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int
 
 
 _INTERRUPTED = 130
+# For the rounds: on a busy machine fewer of them, rather than a run that nobody waits for.
+_QUICK_S, _WHOLE_S = 200.0, 1500.0
 
 
 def _measure(
@@ -143,6 +145,7 @@ def _settings(options: argparse.Namespace) -> plan.Settings:
         only_cases=bool(options.only),
         rounds=options.rounds,
         turn_s=options.seconds or (0.1 if quick else 0.25),
+        deadline_s=options.deadline or (_QUICK_S if quick else _WHOLE_S),
         quiet_s=0.0 if options.no_wait else options.quiet_deadline or default_quiet_s,
         launches=0 if quick or options.only else 5,
         idle_s=5.0,
@@ -173,6 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", nargs="+", metavar="CASE", help="these cases alone, by their names in the table")
     add("--systems", nargs="+", metavar="SYSTEM", help="these systems alone")
     add("--seconds", type=_positive, help="for each part of a turn; default 0.25, quick 0.1")
+    add(
+        "--deadline",
+        type=_positive,
+        metavar="S",
+        help=f"no turn begins after so many seconds; default {_WHOLE_S:g}, quick {_QUICK_S:g}",
+    )
     quiet = parser.add_mutually_exclusive_group()
     quiet.add_argument("--no-wait", action="store_true", help="do not wait for a quiet machine")
     quiet.add_argument(

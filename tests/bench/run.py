@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ _QUICK_CORE = ("allreduce 4 B", "allreduce 1 MiB", "allreduce 16 MiB")
 _QUICK_IDLE = (OURS, "mpi", "gloo")  # ours, and the first peer of these that runs
 _LAUNCHED = (OURS, "gloo", "mpi")
 _LONG_PATIENCE_S = 20.0  # before the run
+_SHORT_PATIENCE_S = 1.0  # before a start; what may be spent on waiting is worth more later
 
 
 def _can(case: Case, job: JobLike) -> bool:
@@ -68,6 +70,7 @@ class Run:
 
     def all(self, cases: Sequence[Case], systems: Sequence[SystemLike]) -> None:
         """Runs all sections.  Raises KeyboardInterrupt, after having ended all jobs."""
+        deadline_s = time.monotonic() + self._settings.deadline_s
         self._look_at_machine()
         usable = [system for system in systems if self._is_usable(system)]
         with self._fleet(JUDGED_SIZE) as fleet:
@@ -77,22 +80,30 @@ class Run:
                     self._limits(number)
                     self._core(number)
                 for case in cases:
+                    if time.monotonic() > deadline_s:
+                        break
                     order = rotated(able[case.name], number)
                     self._turns(fleet, number, case, order)
+                else:
+                    continue
+                text = f"the time is up in round {number + 1} of {self._settings.rounds}"
+                self._note("remark", "", "", "", 0, f"{text}, so some cases have fewer rounds")
+                break
             if self._settings.only_cases:
                 return
             self._memory(fleet, usable)
             self._idle(fleet, usable)
         self._wire()
         self._launch(usable)
-        self._instructions()
+        if not self._settings.quick:
+            self._instructions()
         for size in self._settings.more_sizes:
             self._more_ranks(size, usable, cases)
 
     # The sections, in their order.
 
     def _look_at_machine(self) -> None:
-        cpus = self._quiet.wait(_LONG_PATIENCE_S)
+        cpus = self._quiet.wait(min(_LONG_PATIENCE_S, self._settings.quiet_s / 3))
         self._say(f"the machine: {cpus:.1f} CPUs are busy with other work")
 
     def _start(
@@ -101,7 +112,7 @@ class Run:
         """Returns, by case, the systems that can do it."""
         able: dict[str, list[SystemLike]] = {case.name: [] for case in cases}
         for system in systems:
-            busy = self._quiet.wait()
+            busy = self._quiet.wait(_SHORT_PATIENCE_S)
             job = fleet.start(system)
             if job is None:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -223,6 +224,14 @@ def test_an_interrupted_run_ends_its_jobs_and_writes_what_there_is(world, tmp_pa
     assert any("interrupted" in note.text for note in found.notes)
 
 
+def test_rounds_end_when_the_time_is_up(world, tmp_path) -> None:
+    world.before_turn = lambda: time.sleep(0.02)
+    code, found = run(world, tmp_path, "--deadline", "0.1", "--rounds", "1000")
+    assert code == 0
+    assert len(rounds_of(found, "ours", CASES[0])) < 1000
+    assert any("the time is up in round" in note.text for note in found.notes)
+
+
 def test_only_a_whole_run_is_written_into_the_document(world, tmp_path, capsys) -> None:
     run(world, tmp_path, "--write-docs", "--rounds", "1")
     assert "only a complete run is written there" in capsys.readouterr().out
@@ -232,6 +241,7 @@ def test_only_a_whole_run_is_written_into_the_document(world, tmp_path, capsys) 
 @pytest.mark.parametrize(
     "arguments",
     [["--only", "allreduce 3 B"], ["--systems", "nccl"], ["--rounds", "0"], ["--seconds", "nan"],
+     ["--deadline", "0"],
      ["--no-wait", "--quiet-deadline", "5"], ["--quick=1"]],
 )  # fmt: skip
 def test_a_wrong_argument_is_refused(world, arguments, capsys) -> None:
