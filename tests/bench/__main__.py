@@ -180,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
         "--deadline",
         type=_positive,
         metavar="S",
-        help=f"no turn begins after so many seconds; default {_WHOLE_S:g}, quick {_QUICK_S:g}",
+        help=f"for rounds after the first; default {_WHOLE_S:g} s, quick {_QUICK_S:g} s",
     )
     quiet = parser.add_mutually_exclusive_group()
     quiet.add_argument("--no-wait", action="store_true", help="do not wait for a quiet machine")

@@ -29,7 +29,7 @@ class Settings:
       only_cases: without the machine's limits, the core alone, launch, memory and the like.
       rounds: >= 1.
       turn_s: seconds for each part of a turn.
-      deadline_s: from the start of the run, after which no other turn of the rounds begins.
+      deadline_s: from the start of the run, then no turn begins but in the first round.
       quiet_s: seconds that may be spent in all on waiting for quiet.
       launches: of each of the systems that are started again and again; 0: only the first counts.
       idle_s: how long a job is watched doing nothing.

@@ -20,6 +20,7 @@ from tests.bench.samples import Sample
 
 __all__ = ["Run", "section_of"]
 
+_VERBS = {"missing": "not measured", "failed": "failed"}  # by the kind of a note
 _LIMIT_S = 0.3  # each limit, once per round
 _CORE_CASE_S = 0.1  # each case of the core, once per round and transport
 _TRANSPORTS = {"shm": OURS, "tcp": f"{OURS}-tcp"}  # and the system whose column has its figures
@@ -80,7 +81,7 @@ class Run:
                     self._limits(number)
                     self._core(number)
                 for case in cases:
-                    if time.monotonic() > deadline_s:
+                    if number > 0 and time.monotonic() > deadline_s:
                         break
                     order = rotated(able[case.name], number)
                     self._turns(fleet, number, case, order)
@@ -173,8 +174,12 @@ class Run:
 
     def _memory(self, fleet: Fleet, systems: Iterable[SystemLike]) -> None:
         for system in systems:
-            found = fleet.ask(system, "memory", "of a rank", lambda job: job.memory()) or {}
-            for when, value in found.items():
+            found = fleet.ask(system, "memory", "of a rank", lambda job: job.memory())
+            if found is None:
+                continue
+            # Not the sizes at the start: who starts first has nobody yet to share libraries with.
+            added = found["after init"] - found["before init"]
+            for when, value in (("added by init()", added), ("after all cases", found["now"])):
                 self._add("memory", when, system.name, "gross", fleet.size, 0, value, "B", 0.0)
 
     def _idle(self, fleet: Fleet, systems: Sequence[SystemLike]) -> None:
@@ -256,8 +261,8 @@ class Run:
 
     def _note(self, kind: str, section: str, case: str, system: str, size: int, text: str) -> None:
         self.record.notes.append(Note(kind, section, case, system, size, text))
-        what = ", ".join(filter(None, (system, case)))
-        self._say(f"{what}: {'not measured' if kind == 'missing' else kind}: {text}")
+        words = (", ".join(filter(None, (system, case))), _VERBS.get(kind), text)
+        self._say(": ".join(filter(None, words)))
 
     def _add_launch(self, system: str, number: int, job: JobLike, busy: float) -> None:
         for case, value in (("command to first op", job.first_op_s), ("init()", job.init_s)):

@@ -16,6 +16,8 @@ _WHAT = {"launch": "launch, ", "idle": "idle, ", "memory": "memory, "}
 def ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return ""
+    if ratio < 0.0005:
+        return "<0.001"
     return f"{ratio:.3f}" if ratio < 0.0995 else f"{ratio:.2f}"
 
 

@@ -98,7 +98,7 @@ class FakeJob:
         return 0.001, 10.0
 
     def memory(self) -> dict[str, int]:
-        return {"after init": 300_000_000}
+        return {"before init": 290_000_000, "after init": 300_000_000, "now": 400_000_000}
 
     def pause(self) -> None:
         self._world.awake.discard(self._system)
