@@ -1,17 +1,17 @@
 """Who has a turn when.  Pure.
 
-Each round goes through all cases, and each case through all systems, so that what changes on the
-machine meanwhile meets all alike.  The order of the systems turns by one from round to round: what
-being the first or the last of a case does to a system, it does to each.
+Case by case, since preparing one takes longer than measuring it; in each round of a case all
+systems have a turn, so that what changes on the machine meanwhile meets all alike.  The order of
+the systems turns by one from round to round: what being first or last does to one, it does to each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = ["Settings", "estimate_s", "rotated", "turns"]
+__all__ = ["Settings", "estimate_s", "rotated"]
 
 _T = TypeVar("_T")
 _OVERHEAD_S = 0.3  # of each part of a turn: it is built or woken, warmed up, and checked
@@ -56,16 +56,6 @@ def rotated(items: Sequence[_T], by: int) -> list[_T]:
         return []
     start = by % len(items)
     return [*items[start:], *items[:start]]
-
-
-def turns(
-    cases: Sequence[_T], systems: Sequence[str], rounds: int
-) -> Iterator[tuple[int, _T, str]]:
-    """Yields (round, case, system)."""
-    for number in range(rounds):
-        for case in cases:
-            for system in rotated(systems, number):
-                yield number, case, system
 
 
 def estimate_s(settings: Settings, cases: int, systems: int) -> float:

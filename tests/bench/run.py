@@ -76,20 +76,19 @@ class Run:
         usable = [system for system in systems if self._is_usable(system)]
         with self._fleet(JUDGED_SIZE) as fleet:
             able = self._start(fleet, usable, cases)
-            for number in range(self._settings.rounds):
-                if not self._settings.only_cases:
-                    self._limits(number)
-                    self._core(number)
-                for case in cases:
-                    if number > 0 and time.monotonic() > deadline_s:
+            late = False
+            for place, case in enumerate(cases):
+                # Spread over the run, so that they meet what the cases meet.
+                if place < self._settings.rounds and not self._settings.only_cases:
+                    self._limits(place)
+                    self._core(place)
+                for number in range(self._settings.rounds):
+                    late = late or time.monotonic() > deadline_s
+                    if number > 0 and late:
                         break
-                    order = rotated(able[case.name], number)
-                    self._turns(fleet, number, case, order)
-                else:
-                    continue
-                text = f"the time is up in round {number + 1} of {self._settings.rounds}"
-                self._note("remark", "", "", "", 0, f"{text}, so some cases have fewer rounds")
-                break
+                    self._turns(fleet, number, case, rotated(able[case.name], number))
+            if late:
+                self._note("remark", "", "", "", 0, "the time was up: some cases have fewer rounds")
             if self._settings.only_cases:
                 return
             self._memory(fleet, usable)

@@ -275,8 +275,8 @@ def test_the_document_is_filled_between_its_markers_again_and_again() -> None:
 
 
 def test_every_system_is_first_and_every_system_is_last() -> None:
-    order = [[s for n, _, s in plan.turns("c", ["a", "b", "c"], 3) if n == r] for r in range(3)]
-    assert order == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]]
+    order = [plan.rotated(["a", "b", "c"], number) for number in range(4)]
+    assert order == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
     assert plan.rotated([], 5) == []
 
 
