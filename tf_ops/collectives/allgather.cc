@@ -12,51 +12,64 @@ namespace hvd {
 namespace {
 
 Status ValidateAllgather(const Signature& s, const std::vector<int>&) {
-  if (!s.shape.empty()) return Status::Ok();
-  return Status::InvalidArgument(
-      StrCat(s.Title(), ": a scalar has no rows to gather; reshape it to [1]"));
+  return ValidateRows(s, "gather");
 }
 
-Status AgreeAllgather(const Signature& a, int rank_a, const Signature& b, int rank_b) {
-  if (a.shape.size() != b.shape.size() ||
-      !std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1)) {
-    return Differ(a, "shape", rank_a, ShapeText(a.shape), rank_b, ShapeText(b.shape),
-                  "all dimensions but the first must match on all ranks");
-  }
-  return Status::Ok();
+// The rows of tensor `i` that `member` gives.
+int64_t RowsOf(const Signature& s, size_t i, const Around& around, int member) {
+  return around.sizes[member * s.shapes.size() + i];
 }
 
-std::vector<int64_t> AllRows(const Signature& s, const std::vector<int64_t>& rows) {
-  std::vector<int64_t> shape = s.shape;
+std::vector<int64_t> AllRows(const Signature& s, size_t i, const Around& around) {
+  std::vector<int64_t> shape = s.shapes[i];
   shape[0] = 0;
-  for (int64_t n : rows) shape[0] += n;
+  for (int r = 0; r < around.n; ++r) shape[0] += RowsOf(s, i, around, r);
   return shape;
 }
 
+void DivideAllgather(const Signature& s, size_t i, const Around& around, CollectiveCall* call) {
+  std::vector<Part>& from = call->from.emplace_back();
+  int64_t begin = 0;
+  for (int r = 0; r < around.n; ++r) {
+    const int64_t count = RowsOf(s, i, around, r) * s.row_count(i);
+    from.push_back({begin, count});
+    begin += count;
+  }
+}
+
 Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
-  const size_t item = ItemBytes(call.dtype);
-  const Segment& segment = call.segments[0];
+  const int64_t item = ItemBytes(call.dtype);
   const int n = transport.size();
   const int me = transport.rank();
-  std::vector<size_t> offset(n + 1, 0);  // bytes
-  for (int r = 0; r < n; ++r) offset[r + 1] = offset[r] + call.counts[r] * item;
-  const Bytes out(segment.out, offset[n]);
-  const auto part = [&](int r) { return out.sub(offset[r], offset[r + 1] - offset[r]); };
-
-  const Bytes mine = part(me);
-  if (!mine.empty()) std::memmove(mine.data, segment.in, mine.size);
-  for (int s = 1; s < n; ++s) {
-    const int to = (me + s) % n;
-    const int from = (me - s + n) % n;
-    HVD_RETURN_IF_ERROR(transport.SendRecv({to, mine, from, part(from), {}}));
+  for (size_t i = 0; i < call.segments.size(); ++i) {
+    const Segment& segment = call.segments[i];
+    const auto part = [&](int r) {
+      const Part& p = call.from[i][r];
+      return p.count == 0 ? Bytes() : Bytes(segment.out + p.begin * item, p.count * item);
+    };
+    const Bytes mine = part(me);
+    if (!mine.empty()) std::memmove(mine.data, segment.in, mine.size);
+    for (int s = 1; s < n; ++s) {
+      const int to = (me + s) % n;
+      const int from = (me - s + n) % n;
+      HVD_RETURN_IF_ERROR(transport.SendRecv({to, mine, from, part(from), {}}));
+    }
   }
   return Status::Ok();
 }
 
 }  // namespace
 
-const Collective kAllgather = {Kind::kAllgather,  /*elementwise=*/false, /*uneven_rows=*/true,
-                               ValidateAllgather, AgreeAllgather,        AllRows,
-                               RunAllgather};
+const Collective kAllgather = {
+    Kind::kAllgather,
+    /*elementwise=*/false,
+    Sizes::kRows,
+    /*groups=*/true,
+    ValidateAllgather,
+    AgreeOnRows,
+    AllRows,
+    DivideAllgather,
+    RunAllgather,
+};
 
 }  // namespace hvd

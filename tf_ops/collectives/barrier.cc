@@ -10,10 +10,13 @@ namespace hvd {
 const Collective kBarrier = {
     Kind::kBarrier,
     /*elementwise=*/false,
-    /*uneven_rows=*/false,
+    Sizes::kNone,
+    /*groups=*/false,
     [](const Signature&, const std::vector<int>&) { return Status::Ok(); },
     [](const Signature&, int, const Signature&, int) { return Status::Ok(); },
     /*output_shape=*/nullptr,
-    [](Transport&, const CollectiveCall&, Bytes) { return Status::Ok(); }};
+    /*divide=*/nullptr,
+    [](Transport&, const CollectiveCall&, Bytes) { return Status::Ok(); },
+};
 
 }  // namespace hvd

@@ -24,11 +24,7 @@ Status AgreeBroadcast(const Signature& a, int rank_a, const Signature& b, int ra
     return Differ(a, "root_rank", rank_a, StrCat(a.root), rank_b, StrCat(b.root),
                   "the root must match on all ranks");
   }
-  if (a.shape != b.shape) {
-    return Differ(a, "shape", rank_a, ShapeText(a.shape), rank_b, ShapeText(b.shape),
-                  "shapes must match on all ranks");
-  }
-  return Status::Ok();
+  return AgreeOnShapes(a, rank_a, b, rank_b);
 }
 
 Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
@@ -55,8 +51,16 @@ Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
 
 }  // namespace
 
-const Collective kBroadcast = {Kind::kBroadcast,  /*elementwise=*/false, /*uneven_rows=*/false,
-                               ValidateBroadcast, AgreeBroadcast,        SameShape,
-                               RunBroadcast};
+const Collective kBroadcast = {
+    Kind::kBroadcast,
+    /*elementwise=*/false,
+    Sizes::kNone,
+    /*groups=*/false,
+    ValidateBroadcast,
+    AgreeBroadcast,
+    SameShape,
+    /*divide=*/nullptr,
+    RunBroadcast,
+};
 
 }  // namespace hvd

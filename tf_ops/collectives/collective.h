@@ -18,6 +18,21 @@
 
 namespace hvd {
 
+// Which numbers of a rank's request may change from call to call, and must reach all ranks.
+enum class Sizes {
+  kNone,
+  kRows,    // the first dimension of each of its tensors
+  kSplits,  // the rows that it has for each member
+};
+
+// What a rank knows of a call beside its own signature.
+struct Around {
+  int me = 0;  // its place among the members of the process set
+  int n = 1;   // members
+  // SizesOf() of each member, one after another; zeros of one that has joined.
+  const std::vector<int64_t>& sizes;
+};
+
 struct Collective {
   Kind kind;
 
@@ -25,19 +40,23 @@ struct Collective {
   // travel together, and large ones in parts.
   bool elementwise;
 
-  // Whether the first dimension may differ between ranks, so that all must hear of all.
-  bool uneven_rows;
+  Sizes sizes;
+
+  // Whether a group of tensors may be one request.
+  bool groups;
 
   // What one rank can see by itself, beside what Validate() checks for all.
   Status (*validate)(const Signature& signature, const std::vector<int>& members);
 
-  // What two ranks must agree on, beside kind and dtype.  FailedPrecondition names both.
+  // What two ranks must agree on, beside kind, dtype and the number of tensors.
+  // FailedPrecondition names both.
   Status (*agree)(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
-  // The shape of this rank's output; null: it has none.  `rows`: the first dimension on each
-  // member.
-  std::vector<int64_t> (*output_shape)(const Signature& signature,
-                                       const std::vector<int64_t>& rows);
+  // The shape of this rank's output `i`; null: it has none.
+  std::vector<int64_t> (*output_shape)(const Signature& signature, size_t i, const Around& around);
+
+  // Adds to `call` which elements of tensor `i` go where; null: the collective has no such.
+  void (*divide)(const Signature& signature, size_t i, const Around& around, CollectiveCall* call);
 
   // Runs the call to its end.  Data thread.
   // REQUIRES: `scratch` holds kScratchBytesPerRank for each rank of the set.
@@ -46,10 +65,16 @@ struct Collective {
 
 inline constexpr size_t kScratchBytesPerRank = 4096;
 
+// Ranks join together, whatever they call it.
+inline constexpr char kJoinName[] = "<join>";
+
 extern const Collective kAllreduce;
 extern const Collective kAllgather;
 extern const Collective kBroadcast;
+extern const Collective kAlltoall;
+extern const Collective kReducescatter;
 extern const Collective kBarrier;
+extern const Collective kJoin;
 
 // The row of `kind`, or null when it is not built yet.
 const Collective* FindCollective(Kind kind);
@@ -61,16 +86,33 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
 // Whether two ranks' requests of one name may run together.
 Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
+// What the caller left out: the equal splits of an alltoall.  InvalidArgument: there are none.
+// REQUIRES: the process set has `n` members.
+Status Complete(Signature* signature, int n);
+
 // The sizes that may change from call to call of one cached request, and so travel beside
-// its cache id: the rows of an allgather, nothing for most.
+// its cache id: the rows of an allgather, the splits of an alltoall, nothing for most.
 std::vector<int64_t> SizesOf(const Signature& signature);
 Signature WithSizes(const Signature& signature, const std::vector<int64_t>& sizes);
+// How many each of `n` members has.
+size_t SizeCount(const Signature& signature, int n);
 
 // Whether two requests are the same but for SizesOf().
 bool SameButSizes(const Signature& a, const Signature& b);
 
 // An output as large as the input.
-std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>& rows);
+std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Around& around);
+
+// FailedPrecondition when two ranks differ in a shape; in all but the first dimension.
+Status AgreeOnShapes(const Signature& a, int rank_a, const Signature& b, int rank_b);
+Status AgreeOnRows(const Signature& a, int rank_a, const Signature& b, int rank_b);
+
+// What a reduction and its factors must fulfil, and what two ranks must agree on of them.
+Status ValidateReduction(const Signature& signature);
+Status AgreeOnReduction(const Signature& a, int rank_a, const Signature& b, int rank_b);
+
+// InvalidArgument: a tensor is a scalar, but "`what`" needs rows.
+Status ValidateRows(const Signature& signature, const std::string& what);
 
 // FailedPrecondition: "allreduce 'x': rank 1 sent shape [3], rank 0 sent [2]; `rule`".
 Status Differ(const Signature& a, const std::string& what, int rank_a, const std::string& value_a,

@@ -18,30 +18,45 @@ struct Signature {
   std::string name;  // the wire name; ranks are matched by (process_set, name)
   int process_set = 0;
   Kind kind = Kind::kBarrier;
-  DType dtype = DType::kUint8;
+  DType dtype = DType::kUint8;   // of all tensors
   ReduceOp op = ReduceOp::kSum;  // reductions
   double prescale = 1.0;         // reductions
   double postscale = 1.0;        // reductions
   int root = 0;                  // broadcast; a global rank
   bool gradient = false;         // of a tf.compat.v1 DistributedOptimizer (CONTRACT: Leaving)
-  std::vector<int64_t> shape;    // of this rank's tensor
+  // A group: its tensors are one request, so either all of it runs or nothing.  Where this is
+  // false there is at most one tensor.
+  bool grouped = false;
+  std::vector<std::vector<int64_t>> shapes;  // of this rank's tensors
+  std::vector<int64_t> splits;               // alltoall: rows for each member, in order
 
-  // Elements of this rank's tensor.
-  int64_t count() const {
+  // REQUIRES: there is a tensor.
+  const std::vector<int64_t>& shape() const { return shapes[0]; }
+
+  // Elements of tensor `i` of this rank.
+  int64_t count(size_t i) const {
     int64_t n = 1;
-    for (int64_t d : shape) n *= d;
+    for (int64_t d : shapes[i]) n *= d;
     return n;
   }
-  // Elements of one row.  REQUIRES: at least one dimension.
-  int64_t row_count() const {
+  // Elements of all.
+  int64_t count() const {
+    int64_t n = 0;
+    for (size_t i = 0; i < shapes.size(); ++i) n += count(i);
+    return n;
+  }
+  // Elements of one row of tensor `i`.  REQUIRES: it has at least one dimension.
+  int64_t row_count(size_t i) const {
     int64_t n = 1;
-    for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
+    for (size_t d = 1; d < shapes[i].size(); ++d) n *= shapes[i][d];
     return n;
   }
   int64_t bytes() const { return count() * static_cast<int64_t>(ItemBytes(dtype)); }
 
   // "allreduce 'dense/kernel'": how every message about it begins.
-  std::string Title() const { return StrCat(Name(kind), " '", name, "'"); }
+  std::string Title() const {
+    return StrCat(grouped ? "grouped_" : "", Name(kind), " '", name, "'");
+  }
 };
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// Every collective of this build, and the rules that hold for all of them.
+// Every collective of this build, and what follows from its row.
 
 #include <algorithm>
 #include <limits>
@@ -9,18 +9,39 @@
 namespace hvd {
 namespace {
 
-const Collective* const kTable[] = {&kAllreduce, &kAllgather, &kBroadcast, &kBarrier};
+const Collective* const kTable[] = {&kAllreduce, &kAllgather,     &kBroadcast, &kAlltoall,
+                                    &kBarrier,   &kReducescatter, &kJoin};
 
 // The bytes of as many such tensors fit in an int64.
-bool SaneShape(const Signature& signature, int64_t tensors) {
-  int64_t left = std::numeric_limits<int64_t>::max() /
-                 static_cast<int64_t>(ItemBytes(signature.dtype)) / tensors;
-  for (int64_t d : signature.shape) {
+bool SaneShape(const std::vector<int64_t>& shape, DType dtype, int64_t tensors) {
+  int64_t left =
+      std::numeric_limits<int64_t>::max() / static_cast<int64_t>(ItemBytes(dtype)) / tensors;
+  for (int64_t d : shape) {
     if (d < 0) return false;
     if (d > 0) left /= d;
     if (left == 0) return false;
   }
   return true;
+}
+
+Status ValidateShapes(const Signature& s, const Collective& collective, size_t ranks) {
+  const size_t alone = s.kind == Kind::kBarrier ? 0 : 1;
+  if (s.grouped ? !collective.groups || s.shapes.empty() : s.shapes.size() != alone) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": ", s.shapes.size(), " tensors cannot be one request"));
+  }
+  // What comes out may be as large as what all ranks put in.
+  int64_t tensors = s.shapes.size();
+  if (collective.sizes != Sizes::kNone) tensors *= std::max<int64_t>(ranks, 1);
+  for (const std::vector<int64_t>& shape : s.shapes) {
+    if (SaneShape(shape, s.dtype, tensors)) continue;
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": shape ", ShapeText(shape),
+               s.grouped ? StrCat(" of each of ", s.shapes.size(), " tensors") : "",
+               collective.sizes != Sizes::kNone ? StrCat(" of each of ", ranks, " ranks") : "",
+               " does not fit in 2^63 bytes"));
+  }
+  return Status::Ok();
 }
 
 }  // namespace
@@ -40,13 +61,7 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
   if (signature.name.empty()) {
     return Status::InvalidArgument(StrCat(Name(signature.kind), ": the name is empty"));
   }
-  const int64_t tensors = collective->uneven_rows ? std::max<int64_t>(members.size(), 1) : 1;
-  if (!SaneShape(signature, tensors)) {
-    return Status::InvalidArgument(
-        StrCat(signature.Title(), ": shape ", ShapeText(signature.shape),
-               tensors > 1 ? StrCat(" of each of ", tensors, " ranks") : "",
-               " does not fit in 2^63 bytes"));
-  }
+  HVD_RETURN_IF_ERROR(ValidateShapes(signature, *collective, members.size()));
   if (std::find(members.begin(), members.end(), rank) == members.end()) {
     return Status::InvalidArgument(
         StrCat(signature.Title(), ": rank ", rank, " is not in process set ", signature.process_set,
@@ -64,39 +79,86 @@ Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b) {
     return Differ(a, "dtype", rank_a, Name(a.dtype), rank_b, Name(b.dtype),
                   "dtypes must match on all ranks");
   }
+  const auto tensors = [](const Signature& s) {
+    return s.grouped ? StrCat("a group of ", s.shapes.size()) : std::string("no group");
+  };
+  if (a.grouped != b.grouped || a.shapes.size() != b.shapes.size()) {
+    return Differ(a, "tensors:", rank_a, tensors(a), rank_b, tensors(b),
+                  "a group must hold the same tensors on all ranks");
+  }
   return FindCollective(a.kind)->agree(a, rank_a, b, rank_b);
 }
 
-std::vector<int64_t> SizesOf(const Signature& signature) {
-  if (!FindCollective(signature.kind)->uneven_rows) return {};
-  return {signature.shape[0]};
+Status Complete(Signature* s, int n) {
+  const bool complete = s->kind != Kind::kAlltoall || !s->splits.empty();
+  if (complete || s->shapes.size() != 1) return Status::Ok();
+  HVD_RETURN_IF_ERROR(ValidateRows(*s, "send"));
+  const int64_t rows = s->shape()[0];
+  if (rows % n != 0) {
+    return Status::InvalidArgument(StrCat(s->Title(), ": ", rows, " rows cannot be divided evenly ",
+                                          "among ", n, " ranks; give splits"));
+  }
+  s->splits.assign(n, rows / n);
+  return Status::Ok();
+}
+
+std::vector<int64_t> SizesOf(const Signature& s) {
+  switch (FindCollective(s.kind)->sizes) {
+    case Sizes::kNone:
+      return {};
+    case Sizes::kSplits:
+      return s.splits;
+    case Sizes::kRows:
+      break;
+  }
+  std::vector<int64_t> rows;
+  for (const std::vector<int64_t>& shape : s.shapes) rows.push_back(shape[0]);
+  return rows;
+}
+
+size_t SizeCount(const Signature& s, int n) {
+  switch (FindCollective(s.kind)->sizes) {
+    case Sizes::kNone:
+      return 0;
+    case Sizes::kRows:
+      return s.shapes.size();
+    case Sizes::kSplits:
+      return n;
+  }
+  return 0;
 }
 
 Signature WithSizes(const Signature& signature, const std::vector<int64_t>& sizes) {
   Signature sized = signature;
-  if (!sizes.empty()) sized.shape[0] = sizes[0];
+  switch (FindCollective(signature.kind)->sizes) {
+    case Sizes::kNone:
+      break;
+    case Sizes::kRows:
+      for (size_t i = 0; i < sizes.size(); ++i) sized.shapes[i][0] = sizes[i];
+      break;
+    case Sizes::kSplits: {
+      sized.splits = sizes;
+      // Unsigned: what came by wire may overflow, and is checked afterwards.
+      uint64_t rows = 0;
+      for (int64_t n : sizes) rows += static_cast<uint64_t>(n);
+      sized.shapes[0][0] = static_cast<int64_t>(rows);
+    }
+  }
   return sized;
 }
 
 bool SameButSizes(const Signature& a, const Signature& b) {
   const auto fixed = [](const Signature& s) {
     return std::tie(s.name, s.process_set, s.kind, s.dtype, s.op, s.prescale, s.postscale, s.root,
-                    s.gradient);
+                    s.gradient, s.grouped);
   };
-  if (fixed(a) != fixed(b) || a.shape.size() != b.shape.size()) return false;
-  const size_t skip = FindCollective(a.kind)->uneven_rows ? 1 : 0;
-  return std::equal(a.shape.begin() + skip, a.shape.end(), b.shape.begin() + skip);
-}
-
-std::vector<int64_t> SameShape(const Signature& signature, const std::vector<int64_t>&) {
-  return signature.shape;
-}
-
-Status Differ(const Signature& a, const std::string& what, int rank_a, const std::string& value_a,
-              int rank_b, const std::string& value_b, const std::string& rule) {
-  return Status::FailedPrecondition(StrCat(a.Title(), ": rank ", rank_a, " sent ", what, " ",
-                                           value_a, ", rank ", rank_b, " sent ", value_b, "; ",
-                                           rule));
+  if (fixed(a) != fixed(b)) return false;
+  const size_t skip = FindCollective(a.kind)->sizes == Sizes::kNone ? 0 : 1;
+  return std::equal(a.shapes.begin(), a.shapes.end(), b.shapes.begin(), b.shapes.end(),
+                    [skip](const auto& x, const auto& y) {
+                      return x.size() == y.size() &&
+                             std::equal(x.begin() + skip, x.end(), y.begin() + skip);
+                    });
 }
 
 }  // namespace hvd

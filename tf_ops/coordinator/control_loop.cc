@@ -250,6 +250,8 @@ void ControlLoop::Forward(const std::vector<Response>& responses) {
 }
 
 void ControlLoop::Deliver(Response response) {
+  // This rank has joined, or had when it was decided.
+  if (std::binary_search(response.absent.begin(), response.absent.end(), world_.rank)) return;
   std::vector<std::shared_ptr<Request>> requests;
   for (size_t i = 0; i < response.tensors.size(); ++i) {
     const ResponseTensor& tensor = response.tensors[i];

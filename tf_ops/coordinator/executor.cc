@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "tf_ops/collectives/collective.h"
+#include "tf_ops/transport/segment_view.h"
+#include "tf_ops/transport/subset.h"
 
 namespace hvd {
 
@@ -80,12 +81,13 @@ void Executor::Launch(std::unique_ptr<Work> work) {
   raw->launched = true;
   CollectiveCall call;
   if (Status status = BuildCall(*raw, &call); !status.ok()) return done(std::move(status));
-  Transport& transport = *TransportFor(raw->response.process_set);
-  if (transport.IsNative(call.kind)) {
-    transport.Launch(call, done);
-  } else {
-    done(RunGeneric(transport, call));
+  Transport& whole = *TransportFor(raw->response.process_set);
+  if (!raw->response.absent.empty()) {
+    SubsetTransport there(&whole, PlacesOfThere(raw->response));
+    return done(RunGeneric(there, call));
   }
+  if (whole.IsNative(call.kind)) return whole.Launch(call, done);
+  done(RunGeneric(whole, call));
 }
 
 Status Executor::RunGeneric(Transport& transport, const CollectiveCall& call) {
@@ -114,38 +116,79 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
   call->reduction.op = first.op;
   call->reduction.prescale = first.prescale;
   call->reduction.postscale = first.postscale;
-  call->reduction.divisor = first.op == ReduceOp::kAverage ? static_cast<int>(members.size()) : 1;
+  if (first.op == ReduceOp::kAverage) {
+    call->reduction.divisor =
+        response.divisor != 0 ? response.divisor : static_cast<int>(members.size());
+  }
   call->root = static_cast<int>(std::lower_bound(members.begin(), members.end(), first.root) -
                                 members.begin());
-  for (size_t i = 0; i < work.requests.size(); ++i) {
-    Request& request = *work.requests[i];
-    const Signature& mine = request.signature;
-    const std::vector<int64_t>& rows = response.rows[i];
-    const Collective& collective = *FindCollective(mine.kind);
-    if (rows.size() != (collective.uneven_rows ? members.size() : 0)) {
-      return Status::Internal(StrCat(mine.Title(), ": ", rows.size(), " ranks' rows came for ",
-                                     members.size(), " ranks"));
-    }
-    const auto output_shape = collective.output_shape;
-    if (request.output == nullptr && request.allocate && output_shape != nullptr) {
-      const auto shape = output_shape(mine, rows);
-      Status status = request.allocate(shape, &request.output);
+  const auto me = std::lower_bound(members.begin(), members.end(), world_.rank) - members.begin();
+  for (size_t r = 0; r < work.requests.size(); ++r) {
+    const Around around{static_cast<int>(me), static_cast<int>(members.size()), response.sizes[r]};
+    HVD_RETURN_IF_ERROR(AddRequest(work.requests[r].get(), around, call));
+  }
+  if (response.part_count >= 0) {
+    call->segments = Cut(call->segments, response.part_begin, response.part_count,
+                         static_cast<int64_t>(ItemBytes(call->dtype)));
+  }
+  if (!response.absent.empty()) LeaveOut(response, call);
+  return Status::Ok();
+}
+
+Status Executor::AddRequest(Request* request, const Around& around, CollectiveCall* call) {
+  const Signature& mine = request->signature;
+  const Collective& collective = *FindCollective(mine.kind);
+  if (around.sizes.size() != around.n * SizeCount(mine, around.n)) {
+    return Status::Internal(StrCat(mine.Title(), ": ", around.sizes.size(), " sizes came for ",
+                                   around.n, " ranks"));
+  }
+  for (size_t i = 0; i < request->buffers.size(); ++i) {
+    Request::Buffers& buffers = request->buffers[i];
+    if (buffers.output == nullptr && request->allocate && collective.output_shape != nullptr) {
+      const auto shape = collective.output_shape(mine, i, around);
+      Status status = request->allocate(i, shape, &buffers.output);
       if (!status.ok()) {
         return Status(status.code(), StrCat(mine.Title(), ": ", world_.RankText(world_.rank),
                                             " has no memory for the result of shape ",
                                             ShapeText(shape), ": ", status.message()));
       }
     }
-    Segment segment{static_cast<const std::byte*>(request.input),
-                    static_cast<std::byte*>(request.output), mine.count()};
-    if (response.part_count >= 0) {
-      const int64_t offset = response.part_begin * static_cast<int64_t>(ItemBytes(mine.dtype));
-      segment = {segment.in + offset, segment.out + offset, response.part_count};
+    call->segments.push_back({static_cast<const std::byte*>(buffers.input),
+                              static_cast<std::byte*>(buffers.output), mine.count(i)});
+    if (collective.divide != nullptr) collective.divide(mine, i, around, call);
+  }
+  if (request->received_splits != nullptr) {
+    for (int r = 0; r < around.n; ++r) {
+      request->received_splits[r] = static_cast<int32_t>(around.sizes[r * around.n + around.me]);
     }
-    call->segments.push_back(segment);
-    for (int64_t n : rows) call->counts.push_back(n * mine.row_count());
   }
   return Status::Ok();
+}
+
+std::vector<int> Executor::PlacesOfThere(const Response& response) const {
+  const std::vector<int>& members = world_.process_sets[response.process_set];
+  std::vector<int> places;
+  for (size_t m = 0; m < members.size(); ++m) {
+    if (!std::binary_search(response.absent.begin(), response.absent.end(), members[m])) {
+      places.push_back(static_cast<int>(m));
+    }
+  }
+  return places;
+}
+
+void Executor::LeaveOut(const Response& response, CollectiveCall* call) const {
+  const std::vector<int> there = PlacesOfThere(response);
+  const auto keep = [&there](std::vector<std::vector<Part>>* lists) {
+    for (std::vector<Part>& parts : *lists) {
+      std::vector<Part> kept;
+      for (int place : there) kept.push_back(parts[place]);
+      parts = std::move(kept);
+    }
+  };
+  keep(&call->to);
+  keep(&call->from);
+  call->root = static_cast<int>(std::lower_bound(there.begin(), there.end(), call->root) -
+                                there.begin());
 }
 
 Transport* Executor::TransportFor(int process_set) {

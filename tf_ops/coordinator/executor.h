@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tf_ops/base/config.h"
+#include "tf_ops/collectives/collective.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/queue.h"
 #include "tf_ops/coordinator/stream_runner.h"
@@ -64,6 +65,11 @@ class Executor final : public StreamRunner {
   Status RunGeneric(Transport& transport, const CollectiveCall& call);
   void Complete(std::unique_ptr<Work> work);
   Status BuildCall(const Work& work, CollectiveCall* call);
+  Status AddRequest(Request* request, const Around& around, CollectiveCall* call);
+  // Of the members that take part, ascending.
+  std::vector<int> PlacesOfThere(const Response& response) const;
+  // From here on the ranks of `call` are those that take part.
+  void LeaveOut(const Response& response, CollectiveCall* call) const;
   Transport* TransportFor(int process_set);
   // The reason of Abort(), waiting for it when it has not come yet.
   Status AwaitAbort();

@@ -32,12 +32,24 @@ auto BucketOf(const Signature& s) {
   return std::tie(s.kind, s.dtype, s.op, s.prescale, s.postscale);
 }
 
-// Whether `sizes` are the first dimension of this tensor on some ranks of the set.
-bool AreRows(const Signature& s, const std::vector<int64_t>& sizes,
-             const std::vector<int>& members) {
+// Whether `sizes` are the SizesOf() this request on `ranks` ranks of the set.
+bool AreSizes(const Signature& s, const std::vector<int64_t>& sizes, size_t ranks,
+              const std::vector<int>& members) {
+  const size_t each = SizeCount(s, static_cast<int>(members.size()));
+  if (sizes.size() != ranks * each) return false;
   if (sizes.empty()) return true;
-  const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
-  return *least >= 0 && Validate(WithSizes(s, {*most}), members, members[0]).ok();
+  if (*std::min_element(sizes.begin(), sizes.end()) < 0) return false;
+  const auto fits = [&](const std::vector<int64_t>& of_one) {
+    return Validate(WithSizes(s, of_one), members, members[0]).ok();
+  };
+  const bool each_alone = FindCollective(s.kind)->sizes == Sizes::kSplits;
+  std::vector<int64_t> most(each, 0);  // rows fit when the most of them do
+  for (auto from = sizes.begin(); from != sizes.end(); from += each) {
+    if (each_alone && !fits({from, from + each})) return false;
+    std::transform(from, from + each, most.begin(), most.begin(),
+                   [](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+  return each_alone || fits(most);
 }
 
 }  // namespace
@@ -119,9 +131,8 @@ Status FrameCheck::CheckReady(int peer, const Report& report, const CachedReady&
     ranks = ports_.Members(set, ports_.PortOf(peer)).size();
   }
   if (ranks == 0) return bad(StrCat(", on no rank of process set ", set));
-  const size_t sizes = FindCollective(signature->kind)->uneven_rows ? ranks : 0;
-  if (ready.sizes.size() != sizes || !AreRows(*signature, ready.sizes, members(set))) {
-    return bad(StrCat(", but not with the rows of ", sizes, " ranks"));
+  if (!AreSizes(*signature, ready.sizes, ranks, members(set))) {
+    return bad(StrCat(", but not with the sizes of ", ranks, " ranks"));
   }
   return Status::Ok();
 }
@@ -149,6 +160,7 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
   const Signature& first = response.first();
   const bool elementwise = FindCollective(first.kind)->elementwise;
   if (!response.only.empty()) return bad("which is to run on a part of its process set");
+  HVD_RETURN_IF_ERROR(CheckAbsent(peer, response));
   if (!elementwise && response.tensors.size() > 1) {
     return bad(StrCat("in which ", first.Title(), " travels with others"));
   }
@@ -157,7 +169,7 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
     if (i > 0 && BucketOf(s) != BucketOf(first)) {
       return bad(StrCat("in which ", first.Title(), " travels with ", s.Title()));
     }
-    HVD_RETURN_IF_ERROR(CheckRows(peer, response, i));
+    HVD_RETURN_IF_ERROR(CheckSizes(peer, response, i));
   }
   if (whole) return Status::Ok();
   const int64_t count = first.count();
@@ -169,14 +181,31 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
                     first.Title(), ", which has ", count));
 }
 
-Status FrameCheck::CheckRows(int peer, const Response& response, size_t i) const {
+Status FrameCheck::CheckAbsent(int peer, const Response& response) const {
+  const std::vector<int>& absent = response.absent;
+  const Signature& first = response.first();
+  bool fits = absent.empty() || (response.process_set == 0 && first.kind != Kind::kJoin &&
+                                 absent.size() < members(0).size());
+  for (size_t i = 0; i < absent.size(); ++i) {
+    fits = fits && IsMember(0, absent[i]) && (i == 0 || absent[i - 1] < absent[i]);
+  }
+  if (first.kind == Kind::kBroadcast) {
+    fits = fits && !std::binary_search(absent.begin(), absent.end(), first.root);
+  }
+  const int there = static_cast<int>(members(response.process_set).size() - absent.size());
+  fits = fits && (response.divisor == 0 || response.divisor == there);
+  if (fits) return Status::Ok();
+  return Bad(peer, StrCat("position ", response.sequence, " of the stream, where ", first.Title(),
+                          " is to run without ", RanksText(absent), " and divide by ",
+                          response.divisor));
+}
+
+Status FrameCheck::CheckSizes(int peer, const Response& response, size_t i) const {
   const Signature& s = *response.tensors[i].signature;
   const std::vector<int>& set = members(response.process_set);
-  const size_t expected = FindCollective(s.kind)->uneven_rows ? set.size() : 0;
-  const std::vector<int64_t>& rows = response.rows[i];
-  if (rows.size() == expected && AreRows(s, rows, set)) return Status::Ok();
+  if (AreSizes(s, response.sizes[i], set.size(), set)) return Status::Ok();
   return Bad(peer, StrCat("position ", response.sequence, " of the stream, where ", s.Title(),
-                          " comes not with the rows of ", expected, " ranks"));
+                          " comes not with the sizes of ", set.size(), " ranks"));
 }
 
 Status FrameCheck::CheckMine(int peer, const Response& response, size_t i,
@@ -192,9 +221,10 @@ Status FrameCheck::CheckMine(int peer, const Response& response, size_t i,
   const std::vector<int64_t> sizes = SizesOf(mine);
   if (sizes.empty()) return Status::Ok();
   const size_t me = std::lower_bound(set.begin(), set.end(), world_.rank) - set.begin();
-  const int64_t rows = response.rows[i][me];
-  if (rows == sizes[0]) return Status::Ok();
-  return bad(StrCat(mine.Title(), ": ", rows, " rows instead of ", sizes[0]));
+  const auto from = response.sizes[i].begin() + me * sizes.size();
+  if (std::equal(sizes.begin(), sizes.end(), from)) return Status::Ok();
+  return bad(StrCat(mine.Title(), ": sizes ", ShapeText({from, from + sizes.size()}),
+                    " instead of ", ShapeText(sizes)));
 }
 
 }  // namespace hvd

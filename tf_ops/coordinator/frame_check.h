@@ -48,7 +48,8 @@ class FrameCheck {
   bool IsMember(int set, int rank) const;
   Status CheckReport(int peer, const Report& report) const;
   Status CheckReady(int peer, const Report& report, const CachedReady& ready) const;
-  Status CheckRows(int peer, const Response& response, size_t i) const;
+  Status CheckAbsent(int peer, const Response& response) const;
+  Status CheckSizes(int peer, const Response& response, size_t i) const;
 
   const World& world_;
   const Topology& topology_;

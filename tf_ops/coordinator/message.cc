@@ -11,11 +11,11 @@ namespace hvd {
 namespace {
 
 // The shortest encodings: a count in a frame is checked against them.
-constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 1 + 4;
+constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 2 + 4 + 4;
 constexpr size_t kLeastReportBytes = 1 + 4 + 1 + 4 + 4;
 constexpr size_t kLeastSizedBytes = 4 + 4;
 constexpr size_t kLeastTensorBytes = 1 + 4;
-constexpr size_t kLeastResponseBytes = 8 + 4 + 4 + 1 + 4 + 4 + 4 + 4;
+constexpr size_t kLeastResponseBytes = 8 + 4 + 4 + 1 + 4 + 4 + 4 + 4 + 4;
 
 // A set of ids takes a bit each on the wire and much more in memory.  Twice what any cache
 // holds (config.def), and in a frame, which may tell of many ranks, twice that again: 512 ranks
@@ -33,7 +33,10 @@ void Put(WireWriter* w, const Signature& s) {
   w->Put(s.postscale);
   w->Put(static_cast<int32_t>(s.root));
   w->Put(static_cast<uint8_t>(s.gradient));
-  w->PutVector(s.shape);
+  w->Put(static_cast<uint8_t>(s.grouped));
+  w->Put(static_cast<uint32_t>(s.shapes.size()));
+  for (const auto& shape : s.shapes) w->PutVector(shape);
+  w->PutVector(s.splits);
 }
 
 Signature GetSignature(WireReader* r) {
@@ -47,7 +50,10 @@ Signature GetSignature(WireReader* r) {
   s.postscale = r->Get<double>();
   s.root = r->Get<int32_t>();
   s.gradient = r->Get<uint8_t>() != 0;
-  s.shape = r->GetVector<int64_t>();
+  s.grouped = r->Get<uint8_t>() != 0;
+  const uint32_t shapes = r->GetCount(sizeof(uint32_t));
+  for (uint32_t i = 0; i < shapes && r->ok(); ++i) s.shapes.push_back(r->GetVector<int64_t>());
+  s.splits = r->GetVector<int64_t>();
   return s;
 }
 
@@ -182,8 +188,10 @@ void Put(WireWriter* w, const Response& response) {
   Put(w, response.status);
   w->Put(static_cast<uint32_t>(response.tensors.size()));
   for (const ResponseTensor& tensor : response.tensors) Put(w, tensor);
-  w->Put(static_cast<uint32_t>(response.rows.size()));
-  for (const auto& rows : response.rows) w->PutVector(rows);
+  w->Put(static_cast<uint32_t>(response.sizes.size()));
+  for (const auto& sizes : response.sizes) w->PutVector(sizes);
+  w->PutVector(response.absent);
+  if (!response.absent.empty()) w->Put(static_cast<int32_t>(response.divisor));
   const bool whole = response.part_count < 0;
   w->Put(static_cast<uint32_t>(whole ? 0 : 1));
   if (!whole) {
@@ -201,19 +209,21 @@ Response GetResponse(WireReader* r) {
   response.status = GetStatus(r);
   const uint32_t tensors = r->GetCount(kLeastTensorBytes);
   for (uint32_t i = 0; i < tensors && r->ok(); ++i) response.tensors.push_back(GetTensor(r));
-  const uint32_t rows = r->GetCount(sizeof(uint32_t));
-  for (uint32_t i = 0; i < rows && r->ok(); ++i) {
-    response.rows.push_back(r->GetVector<int64_t>());
+  const uint32_t sizes = r->GetCount(sizeof(uint32_t));
+  for (uint32_t i = 0; i < sizes && r->ok(); ++i) {
+    response.sizes.push_back(r->GetVector<int64_t>());
   }
+  response.absent = r->GetVector<int>();
+  if (!response.absent.empty()) response.divisor = r->Get<int32_t>();
   if (r->Get<uint32_t>() != 0) {
     response.part_begin = r->Get<int64_t>();
     response.part_count = r->Get<int64_t>();
     if (response.part_begin < 0 || response.part_count < 0 || tensors != 1) r->Fail();
   }
   response.evicted = r->GetVector<CacheId>();
-  // What runs has tensors, and a list of rows, maybe empty, for each.
+  // What runs has tensors, and a list of sizes, maybe empty, for each.
   if (tensors == 0 && response.evicted.empty()) r->Fail();
-  if (response.status.ok() && rows != tensors) r->Fail();
+  if (response.status.ok() && sizes != tensors) r->Fail();
   return response;
 }
 

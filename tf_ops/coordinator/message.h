@@ -72,13 +72,13 @@ struct Report {
   Announcement announcement;
 };
 
-// A tensor of a response.
+// A request of a response: a tensor, or a group of them.
 struct ResponseTensor {
   // Not 0 and `cache`: it is entered into the cache under this id.  Not 0 alone: it is there.
   CacheId id = 0;
   bool cache = false;
-  // As the first rank of the set announced it.  Null while a frame that names only the id
-  // has not been looked up.
+  // As the first rank of the set that takes part announced it.  Null while a frame that names
+  // only the id has not been looked up.
   std::shared_ptr<const Signature> signature;
 };
 
@@ -92,10 +92,13 @@ struct Response {
   std::vector<int> only;  // the ranks it is for, ascending; empty: all of the process set
   Status status;          // not ok: all `tensors` end with it
   std::vector<ResponseTensor> tensors;
-  // The first dimension on each member, one list per tensor; empty for what has no such.
-  std::vector<std::vector<int64_t>> rows;
-  // These elements of the only tensor; count < 0: all of it.  The parts of one tensor come
-  // in order.
+  // SizesOf() of each member, one list per tensor; zeros of those in `absent`.
+  std::vector<std::vector<int64_t>> sizes;
+  // It runs without these ranks, which have joined; ascending.
+  std::vector<int> absent;
+  int divisor = 0;  // of an Average; 0: all members
+  // These elements of the only request, its tensors seen as one array; count < 0: all of it.
+  // The parts of one request come in order.
   int64_t part_begin = 0;
   int64_t part_count = -1;
   // Leave the cache here.  What was reported by them and not answered is reported again.

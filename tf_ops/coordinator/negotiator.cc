@@ -14,6 +14,7 @@ Negotiator::Negotiator(const World& world, const Config& config, const Ports& po
       ports_(ports),
       keeper_(config.cache_capacity),
       left_because_(world.size, -1),
+      joined_(world.size, false),
       lacks_(world.process_sets.size(), false),
       last_of_rank_(world.size),
       last_of_set_(world.process_sets.size()),
@@ -62,10 +63,16 @@ void Negotiator::HearReady(int port, const CachedReady& ready, Time now) {
   it->second.Come(port, ready.sizes);
   if (again || lacks_[set] || entries_.count(key) > 0) return Expand(key);
   if (!it->second.complete()) return;
-  decided_.push_back({signature, it->second.AllSizes()});
+  decided_.push_back({signature, it->second.AllSizes(), {}});
   decided_keys_.insert(key);
   last_of_set_[set] = {signature, now};
   gathering_.erase(it);
+}
+
+void Negotiator::ExpandAll() {
+  std::vector<Key> keys;
+  for (const auto& item : gathering_) keys.push_back(KeyOf(*keeper_.cache().Find(item.first)));
+  for (const Key& key : keys) Expand(key);
 }
 
 void Negotiator::Expand(const Key& key) {
@@ -103,6 +110,7 @@ void Negotiator::Come(int rank, const SignaturePtr& signature, Time now) {
   Entry& entry = EntryFor(key, *member, now);
   entry.came[*member] = true;
   entry.waiting[*member] = signature;
+  if (signature->kind == Kind::kJoin && !entry.failed) HearJoin(key, rank);
   if (entry.failed) {
     Tell(key, &entry, *member);
   } else if (AllCame(key, entry)) {
@@ -143,6 +151,7 @@ void Negotiator::Withdraw(int rank, const Announcement& announcement) {
     cancelled.only = {rank};
     cancelled.status = Status::Cancelled(StrCat(s.Title(), ": cancelled"));
     cancelled.tensors.push_back({0, false, std::exchange(entry.waiting[member], nullptr)});
+    if (s.kind == Kind::kJoin) TakeBackJoin(rank);
     errors_.push_back(std::move(cancelled));
     Fail(key, &entry,
          {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
@@ -169,20 +178,6 @@ Negotiator::Entry& Negotiator::EntryFor(const Key& key, size_t member, Time now)
   return entry;
 }
 
-void Negotiator::Decide(const Key& key, Entry* entry) {
-  const std::vector<int>& set = members(key.first);
-  const SignaturePtr first = entry->waiting[0];
-  for (size_t i = 1; i < set.size(); ++i) {
-    Status status = Agree(*entry->waiting[i], set[i], *first, set[0]);
-    if (!status.ok()) return Fail(key, entry, {std::move(status)});
-  }
-  Decided decided{first, {}};
-  for (const SignaturePtr& s : entry->waiting) {
-    for (int64_t size : SizesOf(*s)) decided.rows.push_back(size);
-  }
-  decided_.push_back(std::move(decided));
-  decided_keys_.insert(key);
-}
 
 void Negotiator::Fail(const Key& key, Entry* entry, Failure failure) {
   entry->failed = std::move(failure);
@@ -194,6 +189,7 @@ void Negotiator::Fail(const Key& key, Entry* entry, Failure failure) {
 void Negotiator::Tell(const Key& key, Entry* entry, size_t member) {
   const SignaturePtr s = std::exchange(entry->waiting[member], nullptr);
   const Failure& failure = *entry->failed;
+  if (s->kind == Kind::kJoin) TakeBackJoin(members(key.first)[member]);
   Response out;
   out.process_set = key.first;
   out.only = {members(key.first)[member]};
@@ -220,7 +216,8 @@ std::vector<int> Negotiator::MissingRanks(const Key& key, const Entry& entry) co
   std::vector<int> missing;
   const std::vector<int>& set = members(key.first);
   for (size_t m = 0; m < set.size(); ++m) {
-    if (!entry.came[m] && left_because_[set[m]] < 0) missing.push_back(set[m]);
+    const bool gone = left_because_[set[m]] >= 0 || joined_[set[m]];
+    if (!entry.came[m] && !gone) missing.push_back(set[m]);
   }
   return missing;
 }
@@ -235,16 +232,10 @@ void Negotiator::DropFinished(const Key& key) {
 
 void Negotiator::Leave(int rank, int because) {
   if (left_because_[rank] >= 0) return;
-  // Bits become entries while the rank still counts.
+  ExpandAll();  // while the rank still counts
   std::vector<Key> keys;
-  for (const auto& item : gathering_) keys.push_back(KeyOf(*keeper_.cache().Find(item.first)));
-  for (const Key& key : keys) Expand(key);
-
   left_because_[rank] = because;
-  for (size_t set = 0; set < lacks_.size(); ++set) {
-    if (MemberOf(static_cast<int>(set), rank)) lacks_[set] = true;
-  }
-  keys.clear();
+  FindLacks();
   for (auto& [key, queue] : entries_) {
     if (!MemberOf(key.first, rank)) continue;
     for (Entry& entry : queue) {
@@ -257,10 +248,8 @@ void Negotiator::Leave(int rank, int because) {
 
 std::vector<Response> Negotiator::Flush() {
   std::vector<Response> out = std::exchange(errors_, {});
-  std::vector<const Signature*> signatures;
-  for (const Decided& d : decided_) signatures.push_back(d.signature.get());
   std::vector<Decided> rest;
-  for (const auto& indices : PlanBuckets(signatures, config_.fusion_threshold_bytes)) {
+  for (auto& indices : PlanDecided()) {
     std::vector<Decided> bucket;
     for (size_t i : indices) bucket.push_back(std::move(decided_[i]));
     Emit(bucket, &out);
@@ -275,6 +264,23 @@ std::vector<Response> Negotiator::Flush() {
   decided_ = std::move(rest);
   for (Response& response : out) response.sequence = next_sequence_++;
   return out;
+}
+
+std::vector<std::vector<size_t>> Negotiator::PlanDecided() const {
+  std::vector<std::vector<size_t>> buckets;
+  // Only what runs on the same ranks can share a bucket.
+  for (size_t begin = 0, end = 0; begin < decided_.size(); begin = end) {
+    std::vector<const Signature*> run;
+    for (; end < decided_.size() && decided_[end].absent == decided_[begin].absent; ++end) {
+      run.push_back(decided_[end].signature.get());
+    }
+    for (auto& bucket : PlanBuckets(run, config_.fusion_threshold_bytes,
+                                    !config_.disable_group_fusion)) {
+      for (size_t& i : bucket) i += begin;
+      buckets.push_back(std::move(bucket));
+    }
+  }
+  return buckets;
 }
 
 std::vector<Response> Negotiator::FlushAll() {
@@ -294,12 +300,19 @@ void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>*
   Response response;
   response.process_set = bucket[0].signature->process_set;
   for (const Decided& d : bucket) {
-    const CacheKeeper::Place place = keeper_.Use(d.signature, is_busy, &evicted);
+    CacheKeeper::Place place;
+    // The answer of a join is another each time.
+    if (d.signature->kind != Kind::kJoin) place = keeper_.Use(d.signature, is_busy, &evicted);
     // What is cached is looked up by all, this rank included: its sizes are of another call.
     const bool known = place.id != 0 && !place.fresh;
     response.tensors.push_back(
         {place.id, place.fresh, known ? keeper_.cache().Find(place.id) : d.signature});
-    response.rows.push_back(d.rows);
+    response.sizes.push_back(d.sizes);
+  }
+  response.absent = bucket[0].absent;
+  if (!response.absent.empty() && config_.join_average == kJoinAverageOfPresent) {
+    response.divisor = static_cast<int>(members(response.process_set).size() -
+                                        response.absent.size());
   }
   const Signature& first = *bucket[0].signature;
   const int64_t part = PartCount(first, config_.fusion_threshold_bytes);

@@ -11,6 +11,9 @@
 // ranks that come later are told when they come, and the entry is over when all have come.
 // A rank that comes again meanwhile opens the next entry of that name.
 //
+// A rank that has joined is not waited for on set 0 until all have: an entry that lacks only
+// such ranks is decided without them.  On other sets it fails.
+//
 // Threads: the control thread of rank 0.
 
 #ifndef TF_OPS_COORDINATOR_NEGOTIATOR_H_
@@ -33,6 +36,10 @@
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
+
+// HOROVOD_JOIN_AVERAGE, which counts on rank 0.
+inline constexpr char kJoinAverageOfAll[] = "size";
+inline constexpr char kJoinAverageOfPresent[] = "contributing";
 
 class Negotiator {
  public:
@@ -62,7 +69,7 @@ class Negotiator {
   // never match, and returns not ok when the job must be aborted (stall shutdown).
   Status Inspect(Time now, std::vector<std::string>* warnings);
 
-  // True while some tensor waits for a rank; then Inspect() must be called now and then.
+  // True while something waits for a rank; then Inspect() must be called now and then.
   bool waiting() const { return !entries_.empty() || !gathering_.empty(); }
 
  private:
@@ -85,8 +92,9 @@ class Negotiator {
 
   struct Decided {
     SignaturePtr signature;
-    std::vector<int64_t> rows;
-    int64_t part_begin = 0;  // elements already flushed
+    std::vector<int64_t> sizes;
+    std::vector<int> absent;  // ranks that have joined
+    int64_t part_begin = 0;   // elements already flushed
   };
 
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
@@ -99,24 +107,38 @@ class Negotiator {
   void Come(int rank, const SignaturePtr& signature, Time now);
   void Refuse(int rank, const Announcement& announcement, Time now);
   void Withdraw(int rank, const Announcement& announcement);
-  // Turns the bits gathered for a key into an entry.
+  // Turns the bits gathered for a key, or for all, into entries, which know each rank.
   void Expand(const Key& key);
+  void ExpandAll();
   // The entry that `member` is to come to; made where there is none.
   Entry& EntryFor(const Key& key, size_t member, Time now);
   // All have come and none refused: into the stream, or fail where they disagree.
   void Decide(const Key& key, Entry* entry);
+  // `rank` has come to the entry of the join, `join`: what lacked only it is decided.
+  void HearJoin(const Key& join, int rank);
+  void TakeBackJoin(int rank);
+  void DecideJoin(const SignaturePtr& signature);
+  // Why what is decided cannot run without `absent`; ok: it can.
+  Status CheckAbsent(const Signature& s, const std::vector<int>& absent) const;
+  // Looks anew which sets lack a rank.
+  void FindLacks();
   // Tells all who wait in `entry`, and will tell who comes later.
   void Fail(const Key& key, Entry* entry, Failure failure);
   // Tells the waiting `member`, and only it, why its entry failed.
   void Tell(const Key& key, Entry* entry, size_t member);
+  // Whether nobody is waited for: who has neither left nor joined has come.
   bool AllCame(const Key& key, const Entry& entry) const;
   void DropFinished(const Key& key);
   std::vector<int> MissingRanks(const Key& key, const Entry& entry) const;
   Status LeftStatus(int rank, const Signature& s) const;
+  // Buckets of indices into decided_.
+  std::vector<std::vector<size_t>> PlanDecided() const;
   // The response that runs these, and before it what its cache entries evict.
   void Emit(const std::vector<Decided>& bucket, std::vector<Response>* out);
 
   // stall.cc
+  // From when on patience with an entry counts: whoever joins waits as long as others work.
+  Time WaitsSince(const Key& key, const Entry& entry, Time since) const;
   void WarnOfStalls(Time now, std::vector<std::string>* warnings);
   void FailMismatches(Time now);
   std::string LastOf(int rank) const;
@@ -131,7 +153,9 @@ class Negotiator {
   std::set<Key> decided_keys_;    // of decided_
   std::vector<Response> errors_;
   std::vector<int> left_because_;  // by rank: -1 while it is here
-  std::vector<bool> lacks_;        // by set: one of its ranks left
+  std::vector<bool> joined_;       // by rank; until all have
+  int last_joined_ = -1;
+  std::vector<bool> lacks_;  // by set: one of its ranks left or has joined
   // What came last: of a rank by an announcement, of a set by a decision.  For messages.
   struct Last {
     std::string title;

@@ -16,6 +16,10 @@ void Relay::Hear(int peer, std::vector<Report> reports, Time now) {
     for (const CachedReady& ready : report.ready) Release(ready.id);
     const Signature& s = report.announcement.signature;
     if (report.what == Report::What::kAnnouncement) Release(cache_.IdOf(s.process_set, s.name));
+    if (s.kind == Kind::kJoin && report.announcement.what == Announcement::What::kReady) {
+      joined_[report.rank] = true;
+      FindLacks();
+    }
     up_.push_back(std::move(report));
   }
 }
@@ -45,7 +49,7 @@ void Relay::HearReady(int port, const CachedReady& ready, Time now) {
     UpByRank(ready.id, late);
   } else if (entry.gathering.complete()) {
     Up(Report::What::kSubtreeReady, world_.rank, {ready.id, entry.gathering.AllSizes()});
-  } else if (left_[set]) {
+  } else if (lacks_[set]) {
     Release(ready.id);
   }
   if (entry.gathering.complete()) entries_.erase(it);
@@ -90,19 +94,31 @@ std::optional<Relay::Time> Relay::next_time() const {
 }
 
 void Relay::Leave(int rank) {
-  for (size_t set = 0; set < world_.process_sets.size(); ++set) {
+  left_[rank] = true;
+  FindLacks();
+}
+
+void Relay::FindLacks() {
+  for (size_t set = 0; set < lacks_.size(); ++set) {
     const std::vector<int>& members = world_.process_sets[set];
-    if (std::binary_search(members.begin(), members.end(), rank)) left_[set] = true;
+    lacks_[set] = std::any_of(members.begin(), members.end(),
+                              [this](int rank) { return left_[rank] || joined_[rank]; });
   }
   std::vector<CacheId> lacking;
   for (const auto& item : entries_) {
-    if (left_[cache_.Find(item.first)->process_set]) lacking.push_back(item.first);
+    const auto signature = cache_.Find(item.first);
+    // Null: a response that follows at once evicts it.
+    if (signature != nullptr && lacks_[signature->process_set]) lacking.push_back(item.first);
   }
   for (CacheId id : lacking) Release(id);
 }
 
 void Relay::Pass(const Response& response) {
   for (CacheId id : response.evicted) entries_.erase(id);
+  if (response.tensors.empty() || response.first().kind != Kind::kJoin) return;
+  if (response.status.ok()) joined_.assign(joined_.size(), false);
+  for (int rank : response.only) joined_[rank] = false;
+  FindLacks();
 }
 
 bool Relay::IsFor(const Response& response, int port) const {

@@ -27,7 +27,12 @@ class Relay {
 
   // All outlive this object.  `cache` follows the whole stream that passes here.
   Relay(const World& world, const Ports& ports, const Cache& cache)
-      : world_(world), ports_(ports), cache_(cache), left_(world.process_sets.size(), false) {}
+      : world_(world),
+        ports_(ports),
+        cache_(cache),
+        lacks_(world.process_sets.size(), false),
+        left_(world.size, false),
+        joined_(world.size, false) {}
 
   // `peer`, this rank or a child, reports.
   void Hear(int peer, std::vector<Report> reports, Time now);
@@ -37,7 +42,8 @@ class Relay {
   // When Take() has something that it has not now; nullopt: only after the next Hear().
   std::optional<Time> next_time() const;
 
-  // `rank`, here or below, has said goodbye: what lacks it is held no more.
+  // `rank`, here or below, has said goodbye: what lacks it is held no more, nor what lacks one
+  // that has joined.
   void Leave(int rank);
 
   // A response of the stream, once the cache has followed it.
@@ -62,7 +68,11 @@ class Relay {
   const Ports& ports_;
   const Cache& cache_;
   std::map<CacheId, Entry> entries_;
-  std::vector<bool> left_;  // by set: one of its ranks here or below has left
+  // Looks anew which sets lack a rank, and lets go what is held of them.
+  void FindLacks();
+  std::vector<bool> lacks_;   // by set: one of its ranks here or below has left or joined
+  std::vector<bool> left_;    // by rank
+  std::vector<bool> joined_;  // by rank; until all have
   std::vector<Report> up_;
 };
 

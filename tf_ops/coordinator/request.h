@@ -1,4 +1,4 @@
-// Request: one tensor that a caller gave to one collective on this rank.
+// Request: what a caller gave to one collective on this rank: a tensor, or a group of them.
 //
 // Its life: queued, announced, scheduled, (executing,) done.  A cancellation counts until
 // it is scheduled.  `done` runs exactly once, never under a lock, never on the thread that
@@ -19,11 +19,15 @@ namespace hvd {
 struct Request {
   // What the caller sets.
   Signature signature;
-  const void* input = nullptr;  // row-major; lives until `done`
-  void* output = nullptr;       // null: `allocate` gives it when the shape is known
-  // The memory for an output of `shape`; empty where `output` is given or nothing comes
-  // out.  Data thread, at most once, before `done`.
-  std::function<Status(const std::vector<int64_t>& shape, void** output)> allocate;
+  struct Buffers {
+    const void* input = nullptr;  // row-major; lives until `done`
+    void* output = nullptr;       // null: `allocate` gives it when the shape is known
+  };
+  std::vector<Buffers> buffers;  // of each tensor
+  // The memory for output `i` of `shape`; empty where every output is given or nothing comes
+  // out.  Data thread, at most once for each, before `done`.
+  std::function<Status(size_t i, const std::vector<int64_t>& shape, void** output)> allocate;
+  int32_t* received_splits = nullptr;  // alltoall: gets the rows that came from each member
   std::function<void(const Status& status)> done;
 
   // What the queue sets.

@@ -30,9 +30,10 @@ Status Negotiator::Inspect(Time now, std::vector<std::string>* warnings) {
   if (config_.stall_shutdown_time_s <= 0) return Status::Ok();
   for (const auto& [key, queue] : entries_) {
     for (const Entry& entry : queue) {
-      if (entry.failed || now - entry.since < Seconds(config_.stall_shutdown_time_s)) continue;
+      const Clock::duration waited = now - WaitsSince(key, entry, entry.since);
+      if (entry.failed || waited < Seconds(config_.stall_shutdown_time_s)) continue;
       return Status::DeadlineExceeded(
-          StrCat("'", key.second, "' has waited ", WholeSeconds(now - entry.since), " s for ",
+          StrCat("'", key.second, "' has waited ", WholeSeconds(waited), " s for ",
                  RanksText(MissingRanks(key, entry)),
                  " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
     }
@@ -47,7 +48,7 @@ void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
   Clock::duration longest{};
   for (auto& [key, queue] : entries_) {
     for (Entry& entry : queue) {
-      if (entry.failed || now - entry.warned < patience) continue;
+      if (entry.failed || now - WaitsSince(key, entry, entry.warned) < patience) continue;
       entry.warned = now;
       longest = std::max(longest, now - entry.since);
       stalled[MissingRanks(key, entry)].push_back(StrCat("'", key.second, "'"));
@@ -62,6 +63,13 @@ void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
                                WholeSeconds(longest), " s for ", Join(doing, 8),
                                "; those ranks live, so this is only a warning"));
   }
+}
+
+Negotiator::Time Negotiator::WaitsSince(const Key& key, const Entry& entry, Time since) const {
+  const bool joins = std::any_of(
+      entry.waiting.begin(), entry.waiting.end(),
+      [](const SignaturePtr& s) { return s != nullptr && s->kind == Kind::kJoin; });
+  return joins ? std::max(since, last_heard_[key.first]) : since;
 }
 
 std::string Negotiator::LastOf(int rank) const {

@@ -17,7 +17,7 @@ auto KeyOf(const Signature& s) {
 }  // namespace
 
 std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
-                                             int64_t threshold_bytes) {
+                                             int64_t threshold_bytes, bool fuse_groups) {
   struct Open {
     size_t bucket;
     int64_t bytes;
@@ -27,7 +27,8 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
   for (size_t i = 0; i < ready.size(); ++i) {
     const Signature& s = *ready[i];
     const int64_t bytes = s.bytes();
-    if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 || bytes > threshold_bytes) {
+    if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 || bytes > threshold_bytes ||
+        (s.grouped && !fuse_groups)) {
       buckets.push_back({i});
       continue;
     }

@@ -18,8 +18,9 @@ namespace hvd {
 // the collective is elementwise, and together they hold at most `threshold_bytes`; a larger
 // tensor is a bucket by itself, and so is every tensor when the threshold is 0.  Buckets
 // are in the order of their first tensor, and keep the order inside.
+// A group counts as one tensor; unless `fuse_groups` it is a bucket by itself.
 std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
-                                             int64_t threshold_bytes);
+                                             int64_t threshold_bytes, bool fuse_groups = true);
 
 // A part of a tensor costs a round of its own, so smaller ones only cost time.
 inline constexpr int64_t kLeastPartBytes = 256 << 10;

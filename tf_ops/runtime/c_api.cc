@@ -16,6 +16,7 @@
 #include "tf_ops/base/config.h"
 #include "tf_ops/base/fd.h"
 #include "tf_ops/base/log.h"
+#include "tf_ops/collectives/collective.h"
 #include "tf_ops/runtime/runtime.h"
 #include "tf_ops/transport/registry.h"
 
@@ -176,6 +177,12 @@ hvd::World WorldFrom(const hvd_world& w) {
 Status ReadKnobs(bool warn, hvd::Config* config, hvd::LogLevel* level) {
   HVD_RETURN_IF_ERROR(hvd::ReadConfigFromEnvironment(warn, config));
   HVD_RETURN_IF_ERROR(hvd::CheckTransport(config->transport));
+  if (config->join_average != hvd::kJoinAverageOfAll &&
+      config->join_average != hvd::kJoinAverageOfPresent) {
+    return Status::InvalidArgument(StrCat("HOROVOD_JOIN_AVERAGE is '", config->join_average,
+                                          "'; use ", hvd::kJoinAverageOfAll, " or ",
+                                          hvd::kJoinAverageOfPresent));
+  }
   return hvd::ParseLogLevel(config->log_level, level);
 }
 
@@ -212,6 +219,8 @@ hvd::Signature IdentityOf(const hvd_request& r) {
   s.name = r.name;
   s.process_set = r.process_set;
   s.kind = static_cast<hvd::Kind>(r.kind);
+  s.grouped = r.grouped != 0;
+  if (s.kind == hvd::Kind::kJoin) s.name = hvd::kJoinName;
   return s;
 }
 
@@ -231,17 +240,22 @@ Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   s.postscale = r.postscale;
   s.root = r.root;
   s.gradient = r.gradient != 0;
-  s.shape.assign(r.shape, r.shape + r.ndim);
-  if (r.output == nullptr && r.allocate == nullptr && s.kind != hvd::Kind::kBarrier &&
-      s.count() != 0) {
-    return Status::InvalidArgument(StrCat(s.Title(), ": neither output nor allocate is given"));
+  s.splits.assign(r.splits, r.splits + r.num_splits);
+  for (int32_t i = 0; i < r.num_tensors; ++i) {
+    const hvd_tensor& tensor = r.tensors[i];
+    s.shapes.emplace_back(tensor.shape, tensor.shape + tensor.ndim);
+    request->buffers.push_back({tensor.input, tensor.output});
+    if (tensor.output == nullptr && r.allocate == nullptr && s.count(i) != 0) {
+      return Status::InvalidArgument(StrCat(s.Title(), ": neither output nor allocate is given"));
+    }
   }
-  request->input = r.input;
-  request->output = r.output;
+  request->received_splits = r.received_splits;
   if (r.allocate != nullptr) {
     request->allocate = [allocate = r.allocate, context = r.context](
-                            const std::vector<int64_t>& shape, void** output) -> Status {
-      const int code = allocate(context, shape.data(), static_cast<int32_t>(shape.size()), output);
+                            size_t i, const std::vector<int64_t>& shape,
+                            void** output) -> Status {
+      const int code = allocate(context, static_cast<int32_t>(i), shape.data(),
+                                static_cast<int32_t>(shape.size()), output);
       return code == HVD_OK ? Status::Ok()
                             : Status(static_cast<Code>(code), "the framework gave no memory");
     };

@@ -147,6 +147,14 @@ HVD_API int hvd_process_set_rank(int process_set);
 /* --- Collectives ---------------------------------------------------------------------- */
 
 typedef struct {
+  const int64_t* shape; /* of `input` */
+  int32_t ndim;
+  const void* input; /* row-major; must live until `done` */
+  /* Of the result's shape; null: call `allocate`.  May be `input` in an allreduce or broadcast. */
+  void* output;
+} hvd_tensor;
+
+typedef struct {
   const char* name; /* ranks are matched by it, within the process set */
   int32_t process_set;
   int32_t kind;      /* hvd_kind */
@@ -154,15 +162,21 @@ typedef struct {
   int32_t reduce_op; /* hvd_reduce_op; reductions */
   double prescale;   /* reductions; 1.0 for none */
   double postscale;
-  int32_t root;         /* broadcast; a rank of the job */
-  int32_t gradient;     /* 1: of a tf.compat.v1 DistributedOptimizer */
-  const int64_t* shape; /* of `input`; copied */
-  int32_t ndim;
-  const void* input; /* row-major; must live until `done` */
-  void* output;      /* of the result's shape, may be `input`; null: call `allocate` */
-  /* Gives memory for the result once its shape is known; returns an hvd_code.  On the data
-   * thread, at most once. */
-  int (*allocate)(void* context, const int64_t* shape, int32_t ndim, void** output);
+  int32_t root;               /* broadcast; a rank of the job */
+  int32_t gradient;           /* 1: of a tf.compat.v1 DistributedOptimizer */
+  int32_t grouped;            /* 1: the tensors are a group, of which all runs or nothing */
+  const hvd_tensor* tensors;  /* copied; one, a group of them, or none for a barrier */
+  int32_t num_tensors;
+  /* alltoall: how many rows go to each rank of the set, in order; copied.  None: as many to
+   * each. */
+  const int32_t* splits;
+  int32_t num_splits;
+  /* alltoall: gets how many rows came from each rank of the set, before `done`; may be null. */
+  int32_t* received_splits;
+  /* Gives memory for result `tensor` once its shape is known; returns an hvd_code.  On the data
+   * thread, at most once for each. */
+  int (*allocate)(void* context, int32_t tensor, const int64_t* shape, int32_t ndim,
+                  void** output);
   /* Runs exactly once, on a thread of the core, when the buffers are free again. */
   void (*done)(void* context, int code, const char* message);
   void* context;

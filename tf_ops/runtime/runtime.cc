@@ -82,13 +82,15 @@ bool Runtime::WaitReady(Deadline deadline, Status* status) {
 }
 
 Status Runtime::Enqueue(std::shared_ptr<Request> request, uint64_t* id) {
-  const Signature s = request->signature;
+  const Signature& s = request->signature;
   if (!world_.has_process_set(s.process_set)) {
     return Status::InvalidArgument(
         StrCat(s.Title(), ": there is no process set ", s.process_set, " in this generation"));
   }
-  Status status = Validate(s, world_.process_sets[s.process_set], world_.rank);
-  if (status.ok()) status = queue_.Add(std::move(request), id);
+  const std::vector<int>& members = world_.process_sets[s.process_set];
+  Status status = Complete(&request->signature, static_cast<int>(members.size()));
+  if (status.ok()) status = Validate(s, members, world_.rank);
+  if (status.ok()) status = queue_.Add(request, id);
   if (status.code() == Code::kInvalidArgument) Refuse(s, status.message());
   return status;
 }

@@ -26,17 +26,24 @@ struct Segment {
   int64_t count = 0;  // elements of `in`
 };
 
+// Some elements of one tensor of the call.
+struct Part {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 struct CollectiveCall {
   // Its position in the ordered stream: the same on all ranks of the set, and growing from
   // call to call of one rank.
   uint64_t sequence = 0;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kUint8;
-  Reduction reduction;  // allreduce
-  int root = 0;         // broadcast; a rank of the set
+  Reduction reduction;  // allreduce, reducescatter
+  int root = 0;         // broadcast: a rank of the set; join: of the job, its result
   std::vector<Segment> segments;
-  // allgather, one segment: the elements that each rank of the set gives.
-  std::vector<int64_t> counts;
+  // Of each segment, by rank of the set.
+  std::vector<std::vector<Part>> to;    // alltoall, reducescatter: what of `in` goes there
+  std::vector<std::vector<Part>> from;  // allgather, alltoall: what of `out` comes from there
 
   int64_t TotalCount() const {
     int64_t total = 0;

@@ -4,6 +4,20 @@
 
 namespace hvd {
 
+std::vector<Segment> Cut(const std::vector<Segment>& segments, int64_t begin, int64_t count,
+                         int64_t item_bytes) {
+  std::vector<Segment> cut;
+  for (const Segment& s : segments) {
+    const int64_t from = std::clamp<int64_t>(begin, 0, s.count);
+    const int64_t to = std::clamp<int64_t>(begin + count, 0, s.count);
+    if (from < to) {
+      cut.push_back({s.in + from * item_bytes, s.out + from * item_bytes, to - from});
+    }
+    begin -= s.count;
+  }
+  return cut;
+}
+
 void SegmentView::Seek(int64_t begin) {
   while (index_ < segments_.size() && begin >= start_ + segments_[index_].count) {
     start_ += segments_[index_++].count;

@@ -14,6 +14,10 @@
 
 namespace hvd {
 
+// The segments of elements [begin, begin + count) of the array that `segments` are.
+std::vector<Segment> Cut(const std::vector<Segment>& segments, int64_t begin, int64_t count,
+                         int64_t item_bytes);
+
 class SegmentView {
  public:
   explicit SegmentView(const CollectiveCall& call)

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tf_ops/collectives/collective.h"
 
 namespace hvd {
@@ -12,9 +14,30 @@ Signature Of(Kind kind, std::vector<int64_t> shape = {2, 3}) {
   s.name = "x";
   s.kind = kind;
   s.dtype = DType::kFloat32;
-  s.shape = std::move(shape);
+  s.shapes = {std::move(shape)};
   return s;
 }
+
+Signature Alltoall(std::vector<int64_t> splits, int64_t rows) {
+  Signature s = Of(Kind::kAlltoall, {rows});
+  s.splits = std::move(splits);
+  return s;
+}
+
+Signature Group(Kind kind, std::vector<std::vector<int64_t>> shapes) {
+  Signature s = Of(kind);
+  s.grouped = true;
+  s.shapes = std::move(shapes);
+  return s;
+}
+
+Signature Join(const std::string& name) {
+  Signature s = Of(Kind::kJoin, {});
+  s.name = name;
+  return s;
+}
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 struct Case {
   const char* what;
@@ -46,7 +69,25 @@ std::vector<Case> Cases() {
       {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
       {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
       {"no name", nameless, Code::kInvalidArgument, "name"},
-      {"alltoall", Of(Kind::kAlltoall), Code::kUnimplemented, "not built yet"},
+      {"alltoall", Alltoall({2, 0, 1}, 3), Code::kOk, ""},
+      {"alltoall of nothing", Alltoall({0, 0, 0}, 0), Code::kOk, ""},
+      {"alltoall, two splits", Alltoall({2, 1}, 3), Code::kInvalidArgument, "has 3 ranks"},
+      {"alltoall, negative", Alltoall({2, -1, 2}, 3), Code::kInvalidArgument, "negative"},
+      {"alltoall, too many", Alltoall({2, 2, 0}, 3), Code::kInvalidArgument, "more than the 3"},
+      {"alltoall, too few", Alltoall({2, 0, 0}, 3), Code::kInvalidArgument, "less than the 3"},
+      {"alltoall, overflow", Alltoall({kMost, kMost, 2}, 0), Code::kInvalidArgument, "more than"},
+      {"scalar alltoall", Of(Kind::kAlltoall, {}), Code::kInvalidArgument, "scalar"},
+      {"reducescatter", Of(Kind::kReducescatter), Code::kOk, ""},
+      {"scalar reducescatter", Of(Kind::kReducescatter, {}), Code::kInvalidArgument, "scalar"},
+      {"group", Group(Kind::kAllreduce, {{2}, {}, {0}}), Code::kOk, ""},
+      {"group of none", Group(Kind::kAllreduce, {}), Code::kInvalidArgument, "0 tensors"},
+      {"group of broadcasts", Group(Kind::kBroadcast, {{1}}), Code::kInvalidArgument, "1 tensors"},
+      {"scalar in a group", Group(Kind::kAllgather, {{1}, {}}), Code::kInvalidArgument,
+       "tensor 1 is a scalar"},
+      {"2^63 bytes in a group", Group(Kind::kAllreduce, {{int64_t{1} << 60}, {1}}),
+       Code::kInvalidArgument, "of each of 2 tensors"},
+      {"join", Join(kJoinName), Code::kOk, ""},
+      {"join by another name", Join("x"), Code::kInvalidArgument, "<join>"},
       {"negative dimension", Of(Kind::kAllreduce, {-1}), Code::kInvalidArgument, "[-1]"},
       {"2^63 bytes", Of(Kind::kAllreduce, {int64_t{1} << 31, int64_t{1} << 30}),
        Code::kInvalidArgument, "2^63"},

@@ -21,7 +21,14 @@ Signature Of(Kind kind, const std::string& name, std::vector<int64_t> shape) {
   s.name = name;
   s.kind = kind;
   s.dtype = DType::kFloat32;
-  s.shape = std::move(shape);
+  s.shapes = {std::move(shape)};
+  return s;
+}
+
+// As many tensors as one request.
+Signature Group(Signature s, size_t tensors) {
+  s.grouped = true;
+  s.shapes.assign(tensors, {2});
   return s;
 }
 
@@ -95,7 +102,7 @@ class FrameCheckTest : public testing::Test {
     Response response;
     response.sequence = 1;
     response.tensors.push_back({id, id != 0, std::make_shared<const Signature>(s)});
-    response.rows.push_back(std::move(rows));
+    response.sizes.push_back(std::move(rows));
     return response;
   }
   Response Part(int64_t begin, int64_t count) {
@@ -137,19 +144,28 @@ TEST_F(FrameCheckTest, FromBelow) {
       {"a goodbye for another", Naming(FrameType::kGoodbye, 1), "cannot speak for"},
       {"an abort of no reason", Naming(FrameType::kAbort, 0), "without a reason"},
       {"word of another", Announcing(1, sum_), "cannot speak for"},
-      {"a kind that is not built", with([](Signature* s) { s->kind = Kind::kAlltoall; }),
-       "not built"},
+      {"an alltoall without splits", with([](Signature* s) { s->kind = Kind::kAlltoall; }),
+       "splits []"},
+      {"a join by another name", with([](Signature* s) { s->kind = Kind::kJoin; }), "<join>"},
+      {"a group of none", with([](Signature* s) { *s = Group(*s, 0); }), "0 tensors"},
+      {"two tensors and no group", with([](Signature* s) { s->shapes = {{1}, {1}}; }),
+       "2 tensors"},
+      {"a group of barriers", with([](Signature* s) {
+         *s = Group(*s, 1);
+         s->kind = Kind::kBarrier;
+       }),
+       "1 tensors"},
       {"no name", with([](Signature* s) { s->name = ""; }), "name is empty"},
-      {"a negative dimension", with([](Signature* s) { s->shape = {-1}; }), "[-1]"},
-      {"a huge shape", with([](Signature* s) { s->shape = {kMost, kMost}; }), "2^63"},
+      {"a negative dimension", with([](Signature* s) { s->shapes[0] = {-1}; }), "[-1]"},
+      {"a huge shape", with([](Signature* s) { s->shapes[0] = {kMost, kMost}; }), "2^63"},
       {"no rows", with([](Signature* s) { *s = Of(Kind::kAllgather, "g", {}); }), "scalar"},
       {"no such set", with([](Signature* s) { s->process_set = 3; }), "process set 3"},
       {"a negative set", with([](Signature* s) { s->process_set = -1; }), "process set -1"},
       {"a set of an older generation", with([](Signature* s) { s->process_set = 2; }),
        "process set 2"},
       {"a set without it", with([](Signature* s) { s->process_set = 1; }), "not in process set"},
-      {"a withdrawal of no kind",
-       Announcing(3, Of(Kind::kJoin, "j", {}), Announcement::What::kWithdrawn), "not built"},
+      {"a withdrawal of no join",
+       Announcing(3, Of(Kind::kJoin, "j", {}), Announcement::What::kWithdrawn), "<join>"},
       {"no id", Reporting({Report::What::kSubtreeReady, 3, {{0, {}}}, {}}), "which is none"},
       {"rows of a sum", Reporting({Report::What::kSubtreeReady, 3, {{1, {5}}}, {}}), "id 1"},
       {"rows of a sum by rank", Reporting({Report::What::kRankReady, 3, {{1, {5}}}, {}}), "id 1"},
@@ -194,10 +210,10 @@ TEST_F(FrameCheckTest, FromAbove) {
   Response twice = Running(sum_, {}), known = Running(sum_, {}, 5), fused = Running(sum_, {});
   Response again = Running(gather_, {2, 2, 2, 2}, 5);
   twice.tensors.push_back(twice.tensors[0]);
-  twice.rows.emplace_back();
+  twice.sizes.emplace_back();
   again.sequence = 2;
   fused.tensors.push_back({0, false, std::make_shared<const Signature>(gather_)});
-  fused.rows.push_back({2, 2, 2, 2});
+  fused.sizes.push_back({2, 2, 2, 2});
   const std::vector<Case> cases = {
       {"reports", Announcing(3, sum_), "the wrong way"},
       {"a goodbye", Naming(FrameType::kGoodbye, 0), "the wrong way"},
@@ -217,21 +233,30 @@ TEST_F(FrameCheckTest, FromAbove) {
       {"an id twice", Responding({known, again}), "in the cache"},
       {"another set inside", of(altered([](Signature* s) { s->process_set = 1; })), "of 1"},
       {"a set that is none inside", of(altered([](Signature* s) { s->process_set = 9; })), "of 9"},
-      {"a kind that is not built", of(altered([](Signature* s) { s->kind = Kind::kJoin; })),
-       "not built"},
+      {"a join by another name", of(altered([](Signature* s) { s->kind = Kind::kJoin; })),
+       "<join>"},
+      {"without all", sum([](Response* r) { r->absent = {0, 1, 2, 3}; }), "to run without"},
+      {"without a rank twice", sum([](Response* r) { r->absent = {1, 1}; }), "to run without"},
+      {"without a rank that is none", sum([](Response* r) { r->absent = {9}; }),
+       "to run without"},
+      {"another divisor", sum([](Response* r) {
+         r->absent = {1};
+         r->divisor = 4;
+       }),
+       "divide by 4"},
       {"another kind", of(altered([](Signature* s) { s->kind = Kind::kBroadcast; })),
        "does not fit"},
       {"another dtype", of(altered([](Signature* s) { s->dtype = DType::kFloat64; })),
        "does not fit"},
-      {"another shape", of(altered([](Signature* s) { s->shape = {9}; })), "does not fit"},
+      {"another shape", of(altered([](Signature* s) { s->shapes[0] = {9}; })), "does not fit"},
       {"a tensor of others", of(altered([](Signature* s) { s->name = "x"; })), "not announced"},
       {"a tensor twice", Responding({twice}), "not announced"},
       {"a bucket of two kinds", Responding({fused}), "travels with"},
-      {"rows of a sum", sum([](Response* r) { r->rows = {{1, 1, 1, 1}}; }), "rows of 0 ranks"},
-      {"rows of two ranks", Responding({Running(gather_, {2, 2})}), "rows of 4 ranks"},
-      {"negative rows", Responding({Running(gather_, {2, 2, 2, -1})}), "rows of 4 ranks"},
-      {"rows beyond all", Responding({Running(gather_, {2, 2, 2, kMost})}), "rows of 4 ranks"},
-      {"not this rank's rows", Responding({Running(gather_, {2, 2, 3, 2})}), "3 rows instead of 2"},
+      {"rows of a sum", sum([](Response* r) { r->sizes = {{1, 1, 1, 1}}; }), "sizes of 4 ranks"},
+      {"rows of two ranks", Responding({Running(gather_, {2, 2})}), "sizes of 4 ranks"},
+      {"negative rows", Responding({Running(gather_, {2, 2, 2, -1})}), "sizes of 4 ranks"},
+      {"rows beyond all", Responding({Running(gather_, {2, 2, 2, kMost})}), "sizes of 4 ranks"},
+      {"not this rank's rows", Responding({Running(gather_, {2, 2, 3, 2})}), "sizes [3] instead of [2]"},
       {"a part of nothing", Responding({Part(0, 0)}), "0 elements from 0 on"},
       {"a part beyond the end", Responding({Part(0, 9)}), "9 elements"},
       {"a part that wraps", Responding({Part(4, kMost)}), "elements from 4 on"},

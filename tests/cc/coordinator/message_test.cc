@@ -17,7 +17,7 @@ Frame Sample() {
   s.prescale = 0.25;
   s.root = 5;
   s.gradient = true;
-  s.shape = {7, 0, int64_t{1} << 40};
+  s.shapes = {{7, 0, int64_t{1} << 40}};
   const auto signature = std::make_shared<const Signature>(s);
   Frame frame;
   frame.type = FrameType::kResponses;
@@ -32,12 +32,12 @@ Frame Sample() {
   Response runs;
   runs.sequence = 43;
   runs.tensors = {{7, true, signature}, {8, false, nullptr}, {0, false, signature}};
-  runs.rows = {{1, 2}, {}, {}};
+  runs.sizes = {{1, 2}, {}, {}};
   frame.responses.push_back(runs);
   Response part;
   part.sequence = 44;
   part.tensors = {{8, false, nullptr}};
-  part.rows = {{}};
+  part.sizes = {{}};
   part.part_begin = 1 << 20;
   part.part_count = 0;
   frame.responses.push_back(part);
@@ -69,7 +69,7 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   EXPECT_EQ(s.prescale, 0.25);
   EXPECT_EQ(s.root, 5);
   EXPECT_TRUE(s.gradient);
-  EXPECT_EQ(s.shape, std::vector<int64_t>({7, 0, int64_t{1} << 40}));
+  EXPECT_EQ(s.shapes, std::vector<std::vector<int64_t>>({{7, 0, int64_t{1} << 40}}));
 
   const Response& runs = got.responses[1];
   EXPECT_TRUE(runs.only.empty());
@@ -83,7 +83,7 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   EXPECT_EQ(runs.tensors[1].signature, nullptr);
   EXPECT_EQ(runs.tensors[2].id, 0u);
   EXPECT_FALSE(runs.tensors[2].cache);
-  EXPECT_EQ(runs.rows, std::vector<std::vector<int64_t>>({{1, 2}, {}, {}}));
+  EXPECT_EQ(runs.sizes, std::vector<std::vector<int64_t>>({{1, 2}, {}, {}}));
   EXPECT_EQ(got.responses[2].part_begin, 1 << 20);
   EXPECT_EQ(got.responses[2].part_count, 0);
   EXPECT_EQ(got.responses[3].evicted, std::vector<CacheId>({4, 9}));
@@ -168,11 +168,11 @@ TEST(Message, CutAndLengthenedFramesAreRefused) {
 TEST(Message, AResponseThatContradictsItselfIsRefused) {
   Frame got;
   Frame frame = Sample();
-  frame.responses[1].rows.clear();  // three tensors, no list of rows
+  frame.responses[1].sizes.clear();  // three tensors, no list of sizes
   EXPECT_FALSE(Decode(Encode(frame), &got));
   frame = Sample();
   frame.responses[1].tensors.clear();
-  frame.responses[1].rows.clear();
+  frame.responses[1].sizes.clear();
   EXPECT_FALSE(Decode(Encode(frame), &got));
   frame = Sample();
   frame.responses[2].part_begin = -1;

@@ -31,7 +31,7 @@ class NegotiatorTest : public testing::Test {
     s.name = name;
     s.kind = Kind::kAllreduce;
     s.dtype = DType::kFloat32;
-    s.shape = {n};
+    s.shapes = {{n}};
     s.process_set = set;
     return s;
   }
@@ -69,7 +69,7 @@ class NegotiatorTest : public testing::Test {
       }
       out.push_back(text);
       last_text_ = o.status.message();
-      last_rows_ = o.rows;
+      last_rows_ = o.sizes;
     }
     return out;
   }

@@ -14,7 +14,7 @@ class QueueTest : public testing::Test {
     s.name = name;
     s.kind = Kind::kAllreduce;
     s.dtype = DType::kFloat32;
-    s.shape = {1};
+    s.shapes = {{1}};
     return s;
   }
 
@@ -60,7 +60,7 @@ TEST_F(QueueTest, ReportsInOrderAndByBitWhatIsCached) {
 
 TEST_F(QueueTest, AChangedSignatureGoesInFull) {
   Signature other = Tensor("a");
-  other.shape = {2};
+  other.shapes = {{2}};
   cache_.Insert(7, std::make_shared<const Signature>(other));
   Add("a");
   EXPECT_EQ(Reports(), Lines({"+a"}));

@@ -28,7 +28,7 @@ class RelayTest : public testing::Test {
       s.name = "t" + std::to_string(set);
       s.process_set = set;
       s.kind = set == 1 ? Kind::kAllgather : Kind::kAllreduce;
-      s.shape = {1};
+      s.shapes = {{1}};
       cache_.Insert(set + 1, std::make_shared<const Signature>(s));
     }
   }

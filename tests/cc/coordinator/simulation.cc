@@ -12,6 +12,7 @@
 
 #include "tests/cc/coordinator/simulated_rank.h"
 #include "tf_ops/base/log.h"
+#include "tf_ops/collectives/collective.h"
 #include "tf_ops/coordinator/control_loop.h"
 
 namespace hvd {
@@ -31,6 +32,7 @@ void Check(bool ok, const std::string& text) {
 
 // The k-th time that ranks bring a name is instance k of it.
 struct Instance {
+  int brought = 0;
   int ran = 0;
   int failed = 0;
   bool refused = false;
@@ -39,7 +41,9 @@ struct Instance {
 };
 
 struct Rank : SimulatedRank {
+  int steps = 0;  // it joins after so many, where ranks join
   int step = 0;
+  bool joined = false;
   std::vector<Signature> to_do;  // of this step, in this rank's order
   std::map<Name, int> times;     // how often it came to a name
   std::map<uint64_t, Name> pending;
@@ -95,6 +99,7 @@ class History {
     for (int r = 0; r < o.ranks; ++r) {
       ranks_[r].Begin(world, r, config_, &mail_, now_);
     }
+    for (Rank& rank : ranks_) rank.steps = o.joiners ? Pick(0, o.steps) : o.steps;
     deaths_left_ = o.deaths;
   }
 
@@ -131,7 +136,8 @@ class History {
   }
 
   bool Finished(const Rank& rank) const {
-    return rank.step == o_.steps && rank.to_do.empty() && rank.pending.empty();
+    return rank.step == rank.steps && rank.to_do.empty() && rank.pending.empty() &&
+           (rank.joined || !o_.joiners);
   }
 
   // Who leaves early ends what needs it, so only histories with leavers do that.
@@ -165,7 +171,11 @@ class History {
   // not ended it is dead.
   bool IsComplete(const Response& response) {
     const Collective& c = collectives_[response.sequence];
-    const std::vector<int>& members = ranks_[0].world.process_sets[response.process_set];
+    std::vector<int> members;
+    for (int m : ranks_[0].world.process_sets[response.process_set]) {
+      const std::vector<int>& absent = response.absent;
+      if (!std::binary_search(absent.begin(), absent.end(), m)) members.push_back(m);
+    }
     if (c.begun.size() < members.size() || !somebody_died_) return c.begun.size() == members.size();
     return std::all_of(members.begin(), members.end(), [&](int m) {
       return c.begun.count(m) > 0 && (!ranks_[m].dead || c.ended.count(m) > 0);
@@ -236,10 +246,11 @@ class History {
       Check(response.sequence > rank.last_run, StrCat("rank ", r, " runs out of order"));
       rank.last_run = response.sequence;
       std::string what =
-          StrCat(response.process_set, " ", response.part_begin, "+", response.part_count, ":");
+          StrCat(response.process_set, " ", response.part_begin, "+", response.part_count,
+                 " without ", Join(response.absent, 99), ":");
       for (size_t i = 0; i < response.tensors.size(); ++i) {
         const Signature& s = *response.tensors[i].signature;
-        what += StrCat(" ", s.name, ShapeText(s.shape), Join(response.rows[i], 99));
+        what += StrCat(" ", s.name, ShapeText(s.shape()), Join(response.sizes[i], 99), s.root);
       }
       const auto [it, fresh] = stream_.emplace(response.sequence, what);
       Check(it->second == what, StrCat("position ", response.sequence, " is '", what, "' on rank ",
@@ -268,12 +279,27 @@ class History {
     } else if (!rank.pending.empty()) {
       if (Pick(0, 99) >= o_.trouble_percent) return;
       const int which = Pick(0, static_cast<int>(rank.pending.size()) - 1);
-      Cancel(r, std::next(rank.pending.begin(), which)->first);
-    } else if (rank.step == o_.steps) {
-      if (MayStop()) Stop(r);
-    } else {
+      const auto& [id, name] = *std::next(rank.pending.begin(), which);
+      // Among many ranks, joins that any may give up at any time would never come to an end.
+      if (name.second == kJoinName && given_up_joins_++ > 3) return;
+      Cancel(r, id);
+    } else if (rank.step < rank.steps) {
       BeginStep(r);
+    } else if (o_.joiners && !rank.joined) {
+      Signature join;
+      join.name = kJoinName;
+      join.kind = Kind::kJoin;
+      join.dtype = DType::kInt32;
+      join.shapes = {{}};
+      Bring(r, join);
+    } else if (MayStop()) {
+      Stop(r);
     }
+  }
+
+  void OnJoined(int r, const Status& status) {
+    // One that was given up is tried again, unless nobody can come to it any more.
+    ranks_[r].joined = status.ok() || o_.leavers || somebody_died_;
   }
 
   void Bring(int r, Signature s) {
@@ -281,25 +307,28 @@ class History {
     const Name name{s.process_set, s.name};
     const int k = rank.times[name]++;
     Instance& instance = instances_[{name, k}];
-    if (Pick(0, 99) < o_.trouble_percent) {
+    ++instance.brought;
+    const bool joins = s.kind == Kind::kJoin;
+    if (!joins && Pick(0, 99) < o_.trouble_percent) {
       instance.refused = instance.disturbed = true;
       rank.queue->Refuse(s, "no");
       return;
     }
     // What does not stand against running together, but makes another cache entry.
     s.gradient = Pick(0, 99) < o_.odd_percent;
-    if (Pick(0, 99) < o_.disagree_percent) {
-      s.shape.push_back(1 + r);
+    if (!joins && Pick(0, 99) < o_.disagree_percent) {
+      s.shapes[0].push_back(1 + r);
       instance.disturbed = true;
     }
     auto request = std::make_shared<Request>();
     request->signature = s;
     Request* const raw = request.get();
-    request->done = [this, r, raw, name, k](const Status& status) {
+    request->done = [this, r, raw, name, k, joins](const Status& status) {
       Check(ranks_[r].pending.erase(raw->id) == 1, "a request is done twice");
       ranks_[r].to_give_up.erase(raw->id);
       Instance& i = instances_[{name, k}];
       ++(status.ok() ? i.ran : i.failed);
+      if (joins) OnJoined(r, status);
     };
     uint64_t id = 0;
     const Status status = rank.queue->Add(request, &id);
@@ -310,6 +339,7 @@ class History {
       Check(status.code() != Code::kInvalidArgument, status.message());
       instance.disturbed = true;
       ++instance.failed;
+      if (joins) OnJoined(r, status);
     }
   }
 
@@ -332,13 +362,13 @@ class History {
         s.process_set = static_cast<int>(set);
         s.kind = t % 3 == 1 ? Kind::kAllgather : Kind::kAllreduce;
         s.dtype = DType::kFloat32;
-        s.shape = {t * 40'000 + version_[{step, t}]};
+        s.shapes = {{t * 40'000 + version_[{step, t}]}};
         const auto abandoned = abandoned_.find({s.process_set, s.name});
         if (rank.step == o_.steps && abandoned != abandoned_.end() &&
             abandoned->second.count(r) == 0) {
           continue;
         }
-        if (s.kind == Kind::kAllgather) s.shape = {Pick(0, 5), t + 10 * version_[{step, t}]};
+        if (s.kind == Kind::kAllgather) s.shapes = {{Pick(0, 5), t + 10 * version_[{step, t}]}};
         rank.to_do.push_back(s);
       }
     }
@@ -373,7 +403,7 @@ class History {
       // At most once in full per name and shape, when there is room and nothing goes wrong.
       if (!Calm()) continue;
       const uint64_t in_full = rank.loop->counters().reports_in_full;
-      const uint64_t names = rank.world.process_sets.size() * o_.tensors;
+      const uint64_t names = rank.world.process_sets.size() * o_.tensors + (o_.joiners ? 1 : 0);
       Check(in_full <= names, StrCat("rank ", r, " announced ", in_full, " in full of ", names));
     }
     for (const auto& [key, instance] : instances_) {
@@ -381,8 +411,11 @@ class History {
       const std::string about = StrCat("'", name.second, "' of set ", name.first, ", instance ", k);
       const int members = static_cast<int>(ranks_[0].world.process_sets[name.first].size());
       if (somebody_died_) continue;
-      Check(instance.ran == 0 || instance.ran == members,
-            StrCat(about, " ran on ", instance.ran, " of ", members));
+      // Who has joined takes no part in set 0; in other sets, nobody can go on without it.
+      const int present = o_.joiners && name.first == 0 ? instance.brought : members;
+      Check(instance.ran == 0 || instance.ran == present,
+            StrCat(about, " ran on ", instance.ran, " of ", present));
+      if (instance.brought < present) continue;
       Check(!instance.refused || instance.ran == 0, StrCat(about, " was refused and ran"));
       Check(instance.disturbed || o_.leavers || instance.failed == 0,
             StrCat(about, " failed though nothing disturbed it"));
@@ -392,7 +425,7 @@ class History {
   bool Calm() const {
     return o_.cache_capacity >= 1024 && o_.trouble_percent == 0 && o_.change_percent == 0 &&
            o_.disagree_percent == 0 && o_.odd_percent == 0 && o_.abandon_percent == 0 &&
-           !o_.leavers && o_.deaths == 0;
+           !o_.leavers && o_.deaths == 0 && !(o_.joiners && o_.sets > 0);
   }
 
   const HistoryOptions o_;
@@ -412,6 +445,7 @@ class History {
   std::unordered_map<uint64_t, Collective> collectives_;  // by position in the stream
   Time now_{std::chrono::hours(1)};
   int deaths_left_ = 0;
+  int given_up_joins_ = 0;
   bool somebody_died_ = false;
 };
 

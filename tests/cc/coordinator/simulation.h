@@ -3,7 +3,7 @@
 //
 // Ranks run a program of steps: in each, every rank brings the same tensors of its process
 // sets in an order of its own.  Meanwhile messages are late, callers cancel, ranks refuse,
-// leave, die or disagree, tensors change their shape, and the cache is too small.
+// leave, join, die or disagree, tensors change their shape, and the cache is too small.
 
 #ifndef TESTS_CC_COORDINATOR_SIMULATION_H_
 #define TESTS_CC_COORDINATOR_SIMULATION_H_
@@ -27,6 +27,7 @@ struct HistoryOptions {
   int odd_percent = 0;       // of requests that differ in what need not agree
   int abandon_percent = 0;   // of the last step's tensors: some ranks bring them, and give up
   bool leavers = false;      // ranks may end in order before the others
+  bool joiners = false;      // ranks have fewer steps than others, and join
   int deaths = 0;            // ranks that die
 
   std::string Text() const;

@@ -12,7 +12,7 @@ std::string HistoryOptions::Text() const {
                 steps, " steps of ", tensors, " tensors, cache ", cache_capacity, ", threshold ",
                 threshold_bytes, ", trouble ", trouble_percent, "%, changes ", change_percent,
                 "%, disagreements ", disagree_percent, "%, odd ", odd_percent, "%, abandoned ",
-                abandon_percent, "%, leavers ", leavers, ", deaths ", deaths);
+                abandon_percent, "%, leavers ", leavers, ", joiners ", joiners, ", deaths ", deaths);
 }
 
 HistoryOptions OptionsOf(unsigned seed) {
@@ -37,6 +37,7 @@ HistoryOptions OptionsOf(unsigned seed) {
   o.abandon_percent = pick(0, 3) == 0 ? pick(0, 50) : 0;
   o.leavers = pick(0, 3) == 0;
   o.deaths = pick(0, 5) == 0 ? pick(1, 2) : 0;
+  o.joiners = pick(0, 2) == 0;
   return o;
 }
 

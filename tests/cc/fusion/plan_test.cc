@@ -14,7 +14,7 @@ Signature Tensor(int64_t floats, ReduceOp op = ReduceOp::kSum, int set = 0) {
   s.dtype = DType::kFloat32;
   s.op = op;
   s.process_set = set;
-  s.shape = {floats};
+  s.shapes = {{floats}};
   return s;
 }
 
@@ -59,16 +59,16 @@ TEST(Plan, PartsAreLargeAndAligned) {
   Signature s;
   s.kind = Kind::kAllreduce;
   s.dtype = DType::kFloat64;
-  s.shape = {1'000'000};
+  s.shapes = {{1'000'000}};
   EXPECT_EQ(PartCount(s, 8'000'000), 1'000'000);  // fits
   EXPECT_EQ(PartCount(s, 0), 1'000'000);          // each alone and whole
   EXPECT_EQ(PartCount(s, 1 << 20), (1 << 20) / 8);
   EXPECT_EQ(PartCount(s, 1'000'000), 1'000'000 / 8 / 64 * 64);
   EXPECT_EQ(PartCount(s, 1), kLeastPartBytes / 8);
-  s.shape = {kLeastPartBytes / 8};
+  s.shapes = {{kLeastPartBytes / 8}};
   EXPECT_EQ(PartCount(s, 1), kLeastPartBytes / 8);
   s.kind = Kind::kAllgather;
-  s.shape = {1'000'000};
+  s.shapes = {{1'000'000}};
   EXPECT_EQ(PartCount(s, 1), 1'000'000);
 }
 

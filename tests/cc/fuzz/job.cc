@@ -34,17 +34,39 @@ Signature TensorOf(int number, int rows) {
   s.name = StrCat("t", number);
   s.process_set = number % 5 == 4 ? 1 : 0;
   s.dtype = DType::kFloat32;
-  s.kind = number % 4 == 1   ? Kind::kAllgather
+  s.kind = number == 10      ? Kind::kReducescatter
+           : number % 4 == 1 ? Kind::kAllgather
            : number % 4 == 2 ? Kind::kBroadcast
            : number == 7     ? Kind::kBarrier
+           : number == 8     ? Kind::kAlltoall
+           : number == 11    ? Kind::kJoin
                              : Kind::kAllreduce;
-  s.shape = {number == 3 ? 100'000 : 6};
   s.root = number == 2 ? 5 : 2;
-  if (s.kind == Kind::kAllgather) s.shape = {rows, 3};
   s.gradient = number == 0;
+  s.grouped = number == 3 || number == 5;
+  switch (s.kind) {
+    case Kind::kAllgather:
+      s.shapes = {{rows, 3}};
+      break;
+    case Kind::kAlltoall:
+      s.splits = {0, rows, 1, 2, 0, rows};
+      s.shapes = {{2 * rows + 3, 2}};
+      break;
+    case Kind::kBarrier:
+      break;
+    case Kind::kJoin:
+      s.name = kJoinName;
+      s.process_set = 0;
+      s.shapes = {{}};
+      break;
+    default:
+      s.shapes = {{number == 3 ? 100'000 : 6}};
+  }
+  if (s.grouped) s.shapes.push_back({rows, 3});
+  if (s.kind == Kind::kAllreduce && s.grouped) s.shapes[1] = {4};
   return s;
 }
-constexpr int kTensors = 8;
+constexpr int kTensors = 12;
 
 struct Rank : SimulatedRank {
   std::map<uint64_t, std::shared_ptr<Request>> pending;
@@ -258,7 +280,10 @@ class Job {
     const std::vector<int>& members = rank.world.process_sets[response.process_set];
     const size_t me = std::find(members.begin(), members.end(), r) - members.begin();
     Check(me < members.size(), about + "of a set without this rank");
-    Check(response.rows.size() == response.tensors.size(), about + "rows");
+    Check(response.sizes.size() == response.tensors.size(), about + "sizes");
+    const std::vector<int>& absent = response.absent;
+    Check(!std::binary_search(absent.begin(), absent.end(), r), about + "without this rank");
+    const int n = static_cast<int>(members.size());
     const Signature& first = response.first();
     for (size_t i = 0; i < work.requests.size(); ++i) {
       const Signature& mine = work.requests[i]->signature;
@@ -268,10 +293,11 @@ class Job {
       Check(mine.kind == first.kind && mine.dtype == first.dtype &&
                 (mine.op == first.op || mine.kind != Kind::kAllreduce),
             about + "differs from its neighbor");
-      const bool uneven = FindCollective(mine.kind)->uneven_rows;
-      Check(response.rows[i].size() == (uneven ? members.size() : 0), about + "rows");
-      Check(!uneven || response.rows[i][me] == mine.shape[0], about + "not this rank's rows");
-      for (int64_t rows : response.rows[i]) Check(rows >= 0, about + "negative rows");
+      const std::vector<int64_t> own = SizesOf(mine);
+      Check(response.sizes[i].size() == own.size() * n, about + "sizes");
+      const auto told = response.sizes[i].begin() + me * own.size();
+      Check(std::equal(own.begin(), own.end(), told), about + "not this rank's sizes");
+      for (int64_t size : response.sizes[i]) Check(size >= 0, about + "a negative size");
       if (response.part_count < 0) continue;
       Check(response.part_begin >= 0 && response.part_count <= mine.count() - response.part_begin,
             about + "a part beyond its tensor");

@@ -24,9 +24,15 @@ Signature Mutator::RandomSignature() {
   Signature s;
   s.name = OneOf<std::string>({"t0", "t1", "t2", "t3"});
   s.process_set = Pick(0, 1);
-  s.kind = OneOf({Kind::kAllreduce, Kind::kAllgather, Kind::kBroadcast, Kind::kBarrier});
+  s.kind = OneOf({Kind::kAllreduce, Kind::kAllgather, Kind::kBroadcast, Kind::kBarrier,
+                  Kind::kAlltoall, Kind::kReducescatter});
   s.dtype = DType::kFloat32;
-  for (int d = Pick(1, 3); d > 0; --d) s.shape.push_back(Pick(0, 40));
+  s.grouped = OneIn(4);
+  if (s.kind != Kind::kBarrier) s.shapes.resize(s.grouped ? Pick(1, 3) : 1);
+  for (std::vector<int64_t>& shape : s.shapes) {
+    for (int d = Pick(1, 3); d > 0; --d) shape.push_back(Pick(0, 40));
+  }
+  if (s.kind == Kind::kAlltoall) s.splits.assign(6, s.shapes[0][0] / 6);
   while (OneIn(4)) Damage(&s);
   return s;
 }
@@ -61,13 +67,14 @@ Response Mutator::RandomResponse() {
       tensor.signature = std::make_shared<const Signature>(RandomSignature());
     }
     response.tensors.push_back(std::move(tensor));
-    response.rows.emplace_back();
-    if (OneIn(3)) response.rows.back() = {1, 2, 3, 4, 5, 6};
+    response.sizes.emplace_back();
+    if (OneIn(3)) response.sizes.back() = {1, 2, 3, 4, 5, 6};
   }
   if (response.tensors.size() == 1 && OneIn(4)) {
     response.part_begin = Pick(0, 30);
     response.part_count = Pick(0, 20);
   }
+  if (OneIn(8)) response.absent = {Pick(0, 2), Pick(3, 5)};
   if (OneIn(4)) {
     response.only = {Pick(0, 5)};
     response.status = Status::FailedPrecondition("ranks disagree");
@@ -93,7 +100,7 @@ Frame Mutator::RandomFrame() {
 }
 
 void Mutator::Damage(Signature* s) {
-  switch (Pick(0, 9)) {
+  switch (Pick(0, 11)) {
     case 0:
       s->name = Text();
       break;
@@ -121,10 +128,17 @@ void Mutator::Damage(Signature* s) {
       s->gradient = !s->gradient;
       break;
     case 8:
-      s->shape.resize(Pick(0, 4), 3);
+      s->shapes.resize(Pick(0, 3), {3});
       break;
     case 9:
-      if (!s->shape.empty()) s->shape[Pick(0, static_cast<int>(s->shape.size()) - 1)] = Number();
+      if (s->shapes.empty()) break;
+      s->shapes[Pick(0, static_cast<int>(s->shapes.size()) - 1)].resize(Pick(0, 4), Number());
+      break;
+    case 10:
+      s->splits.resize(Pick(0, 7), Number());
+      break;
+    case 11:
+      s->grouped = !s->grouped;
       break;
   }
 }
@@ -150,7 +164,7 @@ void Mutator::Damage(Response* response) {
   const auto any = [&](auto& list) -> auto& {
     return list[Pick(0, static_cast<int>(list.size()) - 1)];
   };
-  switch (Pick(0, 8)) {
+  switch (Pick(0, 9)) {
     case 0:
       response->sequence = static_cast<uint64_t>(OneIn(2) ? Number() : Pick(0, 30));
       break;
@@ -177,8 +191,8 @@ void Mutator::Damage(Response* response) {
       break;
     }
     case 6:
-      if (response->rows.empty()) break;
-      any(response->rows).resize(Pick(0, 7), Number());
+      if (response->sizes.empty()) break;
+      any(response->sizes).resize(Pick(0, 7), Number());
       break;
     case 7:
       response->part_begin = Number();
@@ -186,6 +200,10 @@ void Mutator::Damage(Response* response) {
       break;
     case 8:
       response->evicted.push_back(static_cast<CacheId>(Pick(0, 9)));
+      break;
+    case 9:
+      response->absent.push_back(SmallInt());
+      response->divisor = SmallInt();
       break;
   }
   // What has no id travels in full.

@@ -52,12 +52,14 @@ std::unique_ptr<Op<T>> Enqueue(Runtime& runtime, Signature s, std::vector<T> in)
   auto op = std::make_unique<Op<T>>();
   op->in = std::move(in);
   s.dtype = kDTypeOf<T>;
-  if (s.shape.empty()) s.shape = {static_cast<int64_t>(op->in.size())};
+  if (s.shapes.empty() && s.kind != Kind::kBarrier) {
+    s.shapes = {{static_cast<int64_t>(op->in.size())}};
+  }
   auto request = std::make_shared<Request>();
   request->signature = s;
-  request->input = op->in.data();
+  request->buffers.assign(s.shapes.size(), {op->in.data(), nullptr});
   Op<T>* const raw = op.get();
-  request->allocate = [raw](const std::vector<int64_t>& shape, void** output) {
+  request->allocate = [raw](size_t, const std::vector<int64_t>& shape, void** output) {
     raw->out_shape = shape;
     raw->out.resize(
         std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>()));
@@ -172,7 +174,7 @@ TEST_P(RuntimeTest, AverageAndFactorsAreTheCollectives) {
 TEST_P(RuntimeTest, GathersUnevenRows) {
   Run([&](int rank, Runtime& runtime) {
     Signature s = Of(Kind::kAllgather, "g");
-    s.shape = {rank, 2};  // rank 0 gives no row
+    s.shapes = {{rank, 2}};  // rank 0 gives no row
     auto op = Enqueue<int32_t>(runtime, s, std::vector<int32_t>(rank * 2, rank));
     ASSERT_TRUE(op->Wait().ok());
     EXPECT_EQ(op->out_shape, std::vector<int64_t>({size() * (size() - 1) / 2, 2}));

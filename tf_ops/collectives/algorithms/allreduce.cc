@@ -2,24 +2,10 @@
 
 #include <algorithm>
 
+#include "tf_ops/collectives/algorithms/block.h"
 #include "tf_ops/transport/segment_view.h"
 
 namespace hvd {
-namespace {
-
-// Vectors of any width, and every type, start well here.
-constexpr size_t kAlign = 64;
-
-size_t RoundUp(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-// Elements per block such that `parts` buffers of a block fit in the scratch memory.
-int64_t BlockCount(Bytes scratch, int parts, size_t item) {
-  const size_t per_part = scratch.size / parts / kAlign * kAlign;
-  return std::max<int64_t>(static_cast<int64_t>(per_part / item), 1);
-}
-
-}  // namespace
-
 Status AllreduceExchange(Transport& transport, const CollectiveCall& call, Bytes scratch) {
   const size_t item = ItemBytes(call.dtype);
   const int n = transport.size();
@@ -57,7 +43,7 @@ Status AllreduceDirect(Transport& transport, const CollectiveCall& call, Bytes s
   const int me = transport.rank();
   const int64_t total = call.TotalCount();
   // Scratch: one packed block, and n slices of one (a slice is rounded up).
-  const size_t usable = scratch.size - n * kAlign;
+  const size_t usable = scratch.size - n * kBlockAlign;
   const int64_t block = std::min(BlockCount({scratch.data, usable}, 2, item), total);
   std::byte* const pack = scratch.data;
   std::byte* const slices = scratch.data + RoundUp(block * item);
