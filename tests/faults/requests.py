@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from horovod.common import core
-from tests.core.client import DTYPES
+from tests.core.client import request
 
 __all__ = ["LastingRequest"]
 
@@ -44,21 +44,14 @@ class LastingRequest:
         self._sem = ctypes.create_string_buffer(_SEM_BYTES)
         if _libc.sem_init(self._sem, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "sem_init")
-        self._request = core.Request(
-            name=name.encode(),
-            kind=kind,
-            dtype=DTYPES.index(self.input.dtype),
-            prescale=1.0,
-            postscale=1.0,
-            shape=(ctypes.c_int64 * self.input.ndim)(*self.input.shape),
-            ndim=self.input.ndim,
-            input=self.input.ctypes.data,
-            output=self.output.ctypes.data,
+        self._request = request(
+            kind,
+            name,
+            [(self.input, self.output)],
             done=_POST,
             context=ctypes.addressof(self._sem),
+            **fields,
         )
-        for field, value in fields.items():
-            setattr(self._request, field, value)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter
 
     def start(self) -> None:

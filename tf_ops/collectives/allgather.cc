@@ -62,14 +62,8 @@ Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
 
 const Collective kAllgather = {
     Kind::kAllgather,
-    /*elementwise=*/false,
-    Sizes::kRows,
-    /*groups=*/true,
-    ValidateAllgather,
-    AgreeOnRows,
-    AllRows,
-    DivideAllgather,
-    RunAllgather,
+    /*elementwise=*/false, Sizes::kRows,
+    /*groups=*/true,       ValidateAllgather, AgreeOnRows, AllRows, DivideAllgather, RunAllgather,
 };
 
 }  // namespace hvd

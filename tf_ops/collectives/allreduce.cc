@@ -32,14 +32,9 @@ Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scra
 
 const Collective kAllreduce = {
     Kind::kAllreduce,
-    /*elementwise=*/true,
-    Sizes::kNone,
-    /*groups=*/true,
-    ValidateAllreduce,
-    AgreeAllreduce,
-    SameShape,
-    /*divide=*/nullptr,
-    RunAllreduce,
+    /*elementwise=*/true, Sizes::kNone,
+    /*groups=*/true,      ValidateAllreduce, AgreeAllreduce, SameShape,
+    /*divide=*/nullptr,   RunAllreduce,
 };
 
 }  // namespace hvd

@@ -86,14 +86,8 @@ Status RunAlltoall(Transport& transport, const CollectiveCall& call, Bytes) {
 
 const Collective kAlltoall = {
     Kind::kAlltoall,
-    /*elementwise=*/false,
-    Sizes::kSplits,
-    /*groups=*/false,
-    ValidateAlltoall,
-    AgreeOnRows,
-    ReceivedRows,
-    DivideAlltoall,
-    RunAlltoall,
+    /*elementwise=*/false, Sizes::kSplits,
+    /*groups=*/false,      ValidateAlltoall, AgreeOnRows, ReceivedRows, DivideAlltoall, RunAlltoall,
 };
 
 }  // namespace hvd

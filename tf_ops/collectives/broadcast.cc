@@ -53,14 +53,9 @@ Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
 
 const Collective kBroadcast = {
     Kind::kBroadcast,
-    /*elementwise=*/false,
-    Sizes::kNone,
-    /*groups=*/false,
-    ValidateBroadcast,
-    AgreeBroadcast,
-    SameShape,
-    /*divide=*/nullptr,
-    RunBroadcast,
+    /*elementwise=*/false, Sizes::kNone,
+    /*groups=*/false,      ValidateBroadcast, AgreeBroadcast, SameShape,
+    /*divide=*/nullptr,    RunBroadcast,
 };
 
 }  // namespace hvd

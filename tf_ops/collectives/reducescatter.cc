@@ -93,14 +93,9 @@ Status RunReducescatter(Transport& transport, const CollectiveCall& call, Bytes 
 
 const Collective kReducescatter = {
     Kind::kReducescatter,
-    /*elementwise=*/false,
-    Sizes::kNone,
-    /*groups=*/true,
-    ValidateReducescatter,
-    AgreeReducescatter,
-    KeptRows,
-    DivideReducescatter,
-    RunReducescatter,
+    /*elementwise=*/false, Sizes::kNone,
+    /*groups=*/true,       ValidateReducescatter, AgreeReducescatter, KeptRows,
+    DivideReducescatter,   RunReducescatter,
 };
 
 }  // namespace hvd

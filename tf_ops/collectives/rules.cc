@@ -50,10 +50,9 @@ Status AgreeOnRows(const Signature& a, int rank_a, const Signature& b, int rank_
 Status ValidateRows(const Signature& s, const std::string& what) {
   for (size_t i = 0; i < s.shapes.size(); ++i) {
     if (!s.shapes[i].empty()) continue;
-    return Status::InvalidArgument(StrCat(s.Title(), ": ",
-                                          s.grouped ? StrCat("tensor ", i, " is ") : "", "a scalar",
-                                          s.grouped ? " and" : "", " has no rows to ", what,
-                                          "; reshape it to [1]"));
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": ", s.grouped ? StrCat("tensor ", i, " is ") : "", "a scalar",
+               s.grouped ? " and" : "", " has no rows to ", what, "; reshape it to [1]"));
   }
   return Status::Ok();
 }

@@ -139,8 +139,8 @@ Status Executor::AddRequest(Request* request, const Around& around, CollectiveCa
   const Signature& mine = request->signature;
   const Collective& collective = *FindCollective(mine.kind);
   if (around.sizes.size() != around.n * SizeCount(mine, around.n)) {
-    return Status::Internal(StrCat(mine.Title(), ": ", around.sizes.size(), " sizes came for ",
-                                   around.n, " ranks"));
+    return Status::Internal(
+        StrCat(mine.Title(), ": ", around.sizes.size(), " sizes came for ", around.n, " ranks"));
   }
   for (size_t i = 0; i < request->buffers.size(); ++i) {
     Request::Buffers& buffers = request->buffers[i];
@@ -187,8 +187,8 @@ void Executor::LeaveOut(const Response& response, CollectiveCall* call) const {
   };
   keep(&call->to);
   keep(&call->from);
-  call->root = static_cast<int>(std::lower_bound(there.begin(), there.end(), call->root) -
-                                there.begin());
+  call->root =
+      static_cast<int>(std::lower_bound(there.begin(), there.end(), call->root) - there.begin());
 }
 
 Transport* Executor::TransportFor(int process_set) {

@@ -195,9 +195,9 @@ Status FrameCheck::CheckAbsent(int peer, const Response& response) const {
   const int there = static_cast<int>(members(response.process_set).size() - absent.size());
   fits = fits && (response.divisor == 0 || response.divisor == there);
   if (fits) return Status::Ok();
-  return Bad(peer, StrCat("position ", response.sequence, " of the stream, where ", first.Title(),
-                          " is to run without ", RanksText(absent), " and divide by ",
-                          response.divisor));
+  return Bad(peer,
+             StrCat("position ", response.sequence, " of the stream, where ", first.Title(),
+                    " is to run without ", RanksText(absent), " and divide by ", response.divisor));
 }
 
 Status FrameCheck::CheckSizes(int peer, const Response& response, size_t i) const {

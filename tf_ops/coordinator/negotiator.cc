@@ -178,7 +178,6 @@ Negotiator::Entry& Negotiator::EntryFor(const Key& key, size_t member, Time now)
   return entry;
 }
 
-
 void Negotiator::Fail(const Key& key, Entry* entry, Failure failure) {
   entry->failed = std::move(failure);
   for (size_t m = 0; m < entry->waiting.size(); ++m) {
@@ -274,8 +273,8 @@ std::vector<std::vector<size_t>> Negotiator::PlanDecided() const {
     for (; end < decided_.size() && decided_[end].absent == decided_[begin].absent; ++end) {
       run.push_back(decided_[end].signature.get());
     }
-    for (auto& bucket : PlanBuckets(run, config_.fusion_threshold_bytes,
-                                    !config_.disable_group_fusion)) {
+    for (auto& bucket :
+         PlanBuckets(run, config_.fusion_threshold_bytes, !config_.disable_group_fusion)) {
       for (size_t& i : bucket) i += begin;
       buckets.push_back(std::move(bucket));
     }
@@ -311,8 +310,8 @@ void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>*
   }
   response.absent = bucket[0].absent;
   if (!response.absent.empty() && config_.join_average == kJoinAverageOfPresent) {
-    response.divisor = static_cast<int>(members(response.process_set).size() -
-                                        response.absent.size());
+    response.divisor =
+        static_cast<int>(members(response.process_set).size() - response.absent.size());
   }
   const Signature& first = *bucket[0].signature;
   const int64_t part = PartCount(first, config_.fusion_threshold_bytes);

@@ -66,9 +66,9 @@ void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
 }
 
 Negotiator::Time Negotiator::WaitsSince(const Key& key, const Entry& entry, Time since) const {
-  const bool joins = std::any_of(
-      entry.waiting.begin(), entry.waiting.end(),
-      [](const SignaturePtr& s) { return s != nullptr && s->kind == Kind::kJoin; });
+  const bool joins =
+      std::any_of(entry.waiting.begin(), entry.waiting.end(),
+                  [](const SignaturePtr& s) { return s != nullptr && s->kind == Kind::kJoin; });
   return joins ? std::max(since, last_heard_[key.first]) : since;
 }
 

@@ -252,8 +252,7 @@ Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   request->received_splits = r.received_splits;
   if (r.allocate != nullptr) {
     request->allocate = [allocate = r.allocate, context = r.context](
-                            size_t i, const std::vector<int64_t>& shape,
-                            void** output) -> Status {
+                            size_t i, const std::vector<int64_t>& shape, void** output) -> Status {
       const int code = allocate(context, static_cast<int32_t>(i), shape.data(),
                                 static_cast<int32_t>(shape.size()), output);
       return code == HVD_OK ? Status::Ok()

@@ -162,10 +162,10 @@ typedef struct {
   int32_t reduce_op; /* hvd_reduce_op; reductions */
   double prescale;   /* reductions; 1.0 for none */
   double postscale;
-  int32_t root;               /* broadcast; a rank of the job */
-  int32_t gradient;           /* 1: of a tf.compat.v1 DistributedOptimizer */
-  int32_t grouped;            /* 1: the tensors are a group, of which all runs or nothing */
-  const hvd_tensor* tensors;  /* copied; one, a group of them, or none for a barrier */
+  int32_t root;              /* broadcast; a rank of the job */
+  int32_t gradient;          /* 1: of a tf.compat.v1 DistributedOptimizer */
+  int32_t grouped;           /* 1: the tensors are a group, of which all runs or nothing */
+  const hvd_tensor* tensors; /* copied; one, a group of them, or none for a barrier */
   int32_t num_tensors;
   /* alltoall: how many rows go to each rank of the set, in order; copied.  None: as many to
    * each. */
@@ -175,8 +175,7 @@ typedef struct {
   int32_t* received_splits;
   /* Gives memory for result `tensor` once its shape is known; returns an hvd_code.  On the data
    * thread, at most once for each. */
-  int (*allocate)(void* context, int32_t tensor, const int64_t* shape, int32_t ndim,
-                  void** output);
+  int (*allocate)(void* context, int32_t tensor, const int64_t* shape, int32_t ndim, void** output);
   /* Runs exactly once, on a thread of the core, when the buffers are free again. */
   void (*done)(void* context, int code, const char* message);
   void* context;

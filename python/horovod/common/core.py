@@ -31,6 +31,7 @@ __all__ = [
     "PEER_LOST",
     "Request",
     "SHUTDOWN",
+    "Tensor",
     "World",
     "check",
     "counters",
@@ -53,7 +54,7 @@ NOT_INITIALIZED = 10
 
 _MOST_TEXT_BYTES = 4096
 
-ALLOCATE = CFUNCTYPE(c_int, c_void_p, POINTER(c_int64), c_int32, POINTER(c_void_p))
+ALLOCATE = CFUNCTYPE(c_int, c_void_p, c_int32, POINTER(c_int64), c_int32, POINTER(c_void_p))
 DONE = CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
@@ -82,6 +83,17 @@ class World(Structure):
     )
 
 
+class Tensor(Structure):
+    """hvd_tensor."""
+
+    _fields_ = (
+        ("shape", POINTER(c_int64)),
+        ("ndim", c_int32),
+        ("input", c_void_p),
+        ("output", c_void_p),
+    )
+
+
 class Request(Structure):
     """hvd_request."""
 
@@ -95,10 +107,12 @@ class Request(Structure):
         ("postscale", c_double),
         ("root", c_int32),
         ("gradient", c_int32),
-        ("shape", POINTER(c_int64)),
-        ("ndim", c_int32),
-        ("input", c_void_p),
-        ("output", c_void_p),
+        ("grouped", c_int32),
+        ("tensors", POINTER(Tensor)),
+        ("num_tensors", c_int32),
+        ("splits", POINTER(c_int32)),
+        ("num_splits", c_int32),
+        ("received_splits", POINTER(c_int32)),
         ("allocate", ALLOCATE),
         ("done", DONE),
         ("context", c_void_p),

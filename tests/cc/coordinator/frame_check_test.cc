@@ -148,8 +148,7 @@ TEST_F(FrameCheckTest, FromBelow) {
        "splits []"},
       {"a join by another name", with([](Signature* s) { s->kind = Kind::kJoin; }), "<join>"},
       {"a group of none", with([](Signature* s) { *s = Group(*s, 0); }), "0 tensors"},
-      {"two tensors and no group", with([](Signature* s) { s->shapes = {{1}, {1}}; }),
-       "2 tensors"},
+      {"two tensors and no group", with([](Signature* s) { s->shapes = {{1}, {1}}; }), "2 tensors"},
       {"a group of barriers", with([](Signature* s) {
          *s = Group(*s, 1);
          s->kind = Kind::kBarrier;
@@ -237,8 +236,7 @@ TEST_F(FrameCheckTest, FromAbove) {
        "<join>"},
       {"without all", sum([](Response* r) { r->absent = {0, 1, 2, 3}; }), "to run without"},
       {"without a rank twice", sum([](Response* r) { r->absent = {1, 1}; }), "to run without"},
-      {"without a rank that is none", sum([](Response* r) { r->absent = {9}; }),
-       "to run without"},
+      {"without a rank that is none", sum([](Response* r) { r->absent = {9}; }), "to run without"},
       {"another divisor", sum([](Response* r) {
          r->absent = {1};
          r->divisor = 4;
@@ -256,7 +254,8 @@ TEST_F(FrameCheckTest, FromAbove) {
       {"rows of two ranks", Responding({Running(gather_, {2, 2})}), "sizes of 4 ranks"},
       {"negative rows", Responding({Running(gather_, {2, 2, 2, -1})}), "sizes of 4 ranks"},
       {"rows beyond all", Responding({Running(gather_, {2, 2, 2, kMost})}), "sizes of 4 ranks"},
-      {"not this rank's rows", Responding({Running(gather_, {2, 2, 3, 2})}), "sizes [3] instead of [2]"},
+      {"not this rank's rows", Responding({Running(gather_, {2, 2, 3, 2})}),
+       "sizes [3] instead of [2]"},
       {"a part of nothing", Responding({Part(0, 0)}), "0 elements from 0 on"},
       {"a part beyond the end", Responding({Part(0, 9)}), "9 elements"},
       {"a part that wraps", Responding({Part(4, kMost)}), "elements from 4 on"},

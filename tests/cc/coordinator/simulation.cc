@@ -245,9 +245,8 @@ class History {
       collectives_[response.sequence].ended.insert(r);
       Check(response.sequence > rank.last_run, StrCat("rank ", r, " runs out of order"));
       rank.last_run = response.sequence;
-      std::string what =
-          StrCat(response.process_set, " ", response.part_begin, "+", response.part_count,
-                 " without ", Join(response.absent, 99), ":");
+      std::string what = StrCat(response.process_set, " ", response.part_begin, "+",
+                                response.part_count, " without ", Join(response.absent, 99), ":");
       for (size_t i = 0; i < response.tensors.size(); ++i) {
         const Signature& s = *response.tensors[i].signature;
         what += StrCat(" ", s.name, ShapeText(s.shape()), Join(response.sizes[i], 99), s.root);

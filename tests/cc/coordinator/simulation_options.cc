@@ -12,7 +12,8 @@ std::string HistoryOptions::Text() const {
                 steps, " steps of ", tensors, " tensors, cache ", cache_capacity, ", threshold ",
                 threshold_bytes, ", trouble ", trouble_percent, "%, changes ", change_percent,
                 "%, disagreements ", disagree_percent, "%, odd ", odd_percent, "%, abandoned ",
-                abandon_percent, "%, leavers ", leavers, ", joiners ", joiners, ", deaths ", deaths);
+                abandon_percent, "%, leavers ", leavers, ", joiners ", joiners, ", deaths ",
+                deaths);
 }
 
 HistoryOptions OptionsOf(unsigned seed) {

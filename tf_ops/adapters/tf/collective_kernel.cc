@@ -46,15 +46,16 @@ class Call {
   }
 
   // hvd_request::allocate.
-  static int Allocate(void* context, const int64_t* shape, int32_t ndim, void** output) {
+  static int Allocate(void* context, int32_t tensor, const int64_t* shape, int32_t ndim,
+                      void** output) {
     Call& self = **static_cast<std::shared_ptr<Call>*>(context);
     tf::TensorShape tf_shape;
     for (int32_t i = 0; i < ndim; ++i) {
       if (!tf_shape.AddDimWithStatus(shape[i]).ok()) return HVD_INVALID_ARGUMENT;
     }
-    tf::Tensor* tensor = nullptr;
-    if (!self.context_->allocate_output(0, tf_shape, &tensor).ok()) return HVD_INTERNAL;
-    *output = tensor->data();
+    tf::Tensor* allocated = nullptr;
+    if (!self.context_->allocate_output(tensor, tf_shape, &allocated).ok()) return HVD_INTERNAL;
+    *output = allocated->data();
     return HVD_OK;
   }
 
@@ -94,7 +95,7 @@ class Call {
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
-    : AsyncOpKernel(c), row_(RowFor(c->def().op())) {
+    : AsyncOpKernel(c), row_(RowFor(c->def().op())), num_tensors_(row_.inputs.empty() ? 0 : 1) {
   const auto read = [c](const char* name, auto* value) {
     if (c->HasAttr(name)) OP_REQUIRES_OK(c, c->GetAttr(name, value));
   };
@@ -106,6 +107,7 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
   read("root_rank", &root_rank_);
   read("prescale_factor", &prescale_);
   read("postscale_factor", &postscale_);
+  read("num_tensors", &num_tensors_);
 }
 
 void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
@@ -123,28 +125,59 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
   request.postscale = postscale_;
   request.root = root_rank_;
   request.gradient = gradient_;
+  request.grouped = c->op_kernel().def().attr().count("num_tensors") > 0;
   request.dtype = HVD_UINT8;
 
-  std::vector<int64_t> shape;
-  if (!row_.inputs.empty()) {
-    const tf::Tensor& input = c->input(0);
-    for (const auto dim : input.shape()) shape.push_back(dim.size);
+  const auto refuse = [&](const absl::Status& status) {
+    hvd_refuse(&request, std::string(status.message()).c_str());
+    return status;
+  };
+  const int outputs = row_.kind == HVD_JOIN ? 1 : num_tensors_;
+  std::vector<std::vector<int64_t>> shapes(outputs);
+  std::vector<hvd_tensor> tensors(outputs);
+  for (int i = 0; i < num_tensors_; ++i) {
+    const tf::Tensor& input = c->input(i);
+    for (const auto dim : input.shape()) shapes[i].push_back(dim.size);
     request.dtype = ToCore(input.dtype());
-    request.input = input.data();
+    tensors[i].input = input.data();
     if (row_.output_like_input) {
       tf::Tensor* output = nullptr;
       const absl::Status status =
-          c->forward_input_or_allocate_output({0}, 0, input.shape(), &output);
-      if (!status.ok()) hvd_refuse(&request, std::string(status.message()).c_str());
-      OP_REQUIRES_OK_ASYNC(c, status, done);
-      request.output = output->data();
-    } else {
-      request.allocate = &Call::Allocate;
+          c->forward_input_or_allocate_output({i}, i, input.shape(), &output);
+      OP_REQUIRES_OK_ASYNC(c, status.ok() ? status : refuse(status), done);
+      tensors[i].output = output->data();
     }
   }
-  request.shape = shape.data();
-  request.ndim = static_cast<int32_t>(shape.size());
+  if (row_.kind == HVD_JOIN) request.dtype = HVD_INT32;
+  if (!row_.output_like_input) request.allocate = &Call::Allocate;
+  for (int i = 0; i < outputs; ++i) {
+    tensors[i].shape = shapes[i].data();
+    tensors[i].ndim = static_cast<int32_t>(shapes[i].size());
+  }
+  request.tensors = tensors.data();
+  request.num_tensors = outputs;
+  if (row_.kind == HVD_ALLTOALL) {
+    const absl::Status status = TakeSplits(c, &request);
+    OP_REQUIRES_OK_ASYNC(c, status.ok() ? status : refuse(status), done);
+  }
   Call::Begin(std::make_shared<Call>(c, std::move(done)), &request);
+}
+
+absl::Status CollectiveKernel::TakeSplits(tf::OpKernelContext* c, hvd_request* request) const {
+  const tf::Tensor& splits = c->input(1);
+  if (splits.dims() != 1) {
+    return absl::InvalidArgumentError("alltoall '" + std::string(request->name) +
+                                      "': splits have shape " + splits.shape().DebugString() +
+                                      "; they must be a vector, one number for each rank");
+  }
+  request->splits = splits.flat<int32_t>().data();
+  request->num_splits = static_cast<int32_t>(splits.NumElements());
+  const int size = hvd_process_set_size(process_set_);
+  if (size < 0) return absl::OkStatus();  // the core says why
+  tf::Tensor* received = nullptr;
+  const absl::Status status = c->allocate_output(1, tf::TensorShape({size}), &received);
+  if (status.ok()) request->received_splits = received->flat<int32_t>().data();
+  return status;
 }
 
 }  // namespace hvd_tf

@@ -21,7 +21,11 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
   void ComputeAsync(tf::OpKernelContext* c, DoneCallback done) override;
 
  private:
+  // Puts the splits of an alltoall into `request`.
+  absl::Status TakeSplits(tf::OpKernelContext* c, hvd_request* request) const;
+
   const OpRow& row_;
+  int num_tensors_;  // inputs that are tensors of the collective
   // Attributes; those that the op lacks keep these values.
   std::string tensor_name_;
   bool ignore_name_scope_ = false;

@@ -15,17 +15,32 @@ using tf::shape_inference::ShapeHandle;
 constexpr char kAllTypes[] =
     "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
 
-// [d0, d1, ...] -> [?, d1, ...].  A scalar is left to the kernel, which can tell the
+constexpr char kOpAttr[] = "reduce_op: int";
+constexpr char kPrescaleAttr[] = "prescale_factor: float";
+constexpr char kPostscaleAttr[] = "postscale_factor: float";
+constexpr char kNumTensorsAttr[] = "num_tensors: int >= 1";
+
+// Each [d0, d1, ...] -> [?, d1, ...].  A scalar is left to the kernel, which can tell the
 // other ranks of it.
 absl::Status UnknownRows(InferenceContext* c) {
-  ShapeHandle input = c->input(0);
-  if (!c->RankKnown(input) || c->Rank(input) == 0) {
-    c->set_output(0, c->UnknownShape());
-    return absl::OkStatus();
+  for (int i = 0; i < c->num_outputs() && i < c->num_inputs(); ++i) {
+    ShapeHandle output = c->UnknownShape();
+    if (c->RankKnown(c->input(i)) && c->Rank(c->input(i)) > 0) {
+      TF_RETURN_IF_ERROR(c->ReplaceDim(c->input(i), 0, c->UnknownDim(), &output));
+    }
+    c->set_output(i, output);
   }
-  ShapeHandle output;
-  TF_RETURN_IF_ERROR(c->ReplaceDim(input, 0, c->UnknownDim(), &output));
-  c->set_output(0, output);
+  return absl::OkStatus();
+}
+
+absl::Status UnchangedShapes(InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->input(i));
+  return absl::OkStatus();
+}
+
+absl::Status AlltoallShapes(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(UnknownRows(c));
+  c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
   return absl::OkStatus();
 }
 
@@ -39,15 +54,31 @@ const std::vector<OpRow>& Rows() {
        {"tensor: T"},
        {"sum: T"},
        kAllTypes,
-       {"reduce_op: int", "prescale_factor: float", "postscale_factor: float"},
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr},
        true,
-       tf::shape_inference::UnchangedShape},
+       UnchangedShapes},
+      {"HorovodGroupedAllreduce",
+       HVD_ALLREDUCE,
+       {"tensors: num_tensors * T"},
+       {"sum: num_tensors * T"},
+       kAllTypes,
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kNumTensorsAttr},
+       true,
+       UnchangedShapes},
       {"HorovodAllgather",
        HVD_ALLGATHER,
        {"tensor: T"},
        {"output: T"},
        kAllTypes,
        {},
+       false,
+       UnknownRows},
+      {"HorovodGroupedAllgather",
+       HVD_ALLGATHER,
+       {"tensors: num_tensors * T"},
+       {"outputs: num_tensors * T"},
+       kAllTypes,
+       {kNumTensorsAttr},
        false,
        UnknownRows},
       {"HorovodBroadcast",
@@ -57,8 +88,40 @@ const std::vector<OpRow>& Rows() {
        kAllTypes,
        {"root_rank: int"},
        true,
-       tf::shape_inference::UnchangedShape},
-      {"HorovodBarrier", HVD_BARRIER, {}, {}, "", {}, true, NoOutput},
+       UnchangedShapes},
+      {"HorovodAlltoall",
+       HVD_ALLTOALL,
+       {"tensor: T", "splits: int32"},
+       {"output: T", "received_splits: int32"},
+       kAllTypes,
+       {},
+       false,
+       AlltoallShapes},
+      {"HorovodReducescatter",
+       HVD_REDUCESCATTER,
+       {"tensor: T"},
+       {"output: T"},
+       kAllTypes,
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr},
+       false,
+       UnknownRows},
+      {"HorovodGroupedReducescatter",
+       HVD_REDUCESCATTER,
+       {"tensors: num_tensors * T"},
+       {"outputs: num_tensors * T"},
+       kAllTypes,
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kNumTensorsAttr},
+       false,
+       UnknownRows},
+      {"HorovodBarrier", HVD_BARRIER, {}, {}, "", {}, false, NoOutput},
+      {"HorovodJoin",
+       HVD_JOIN,
+       {},
+       {"output: int32"},
+       "",
+       {},
+       false,
+       tf::shape_inference::ScalarShape},
   };
   return rows;
 }

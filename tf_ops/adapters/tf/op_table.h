@@ -15,9 +15,11 @@ namespace hvd_tf {
 struct OpRow {
   const char* op;  // graph name; Python sees its snake_case
   hvd_kind kind;
-  std::vector<const char*> inputs;  // names as saved graphs hold them
+  // Names as saved graphs hold them.  The first input and output are the tensor, or as many
+  // tensors as the op's attribute num_tensors says.
+  std::vector<const char*> inputs;
   std::vector<const char*> outputs;
-  const char* types;               // of T; empty: the op has no tensor
+  const char* types;               // of T; empty: there is no input
   std::vector<const char*> attrs;  // beside T and those that all have
   bool output_like_input;          // its shape is known before the ranks have met
   absl::Status (*shape)(tf::shape_inference::InferenceContext*);

@@ -14,7 +14,9 @@ namespace hvd {
 // Vectors of any width, and every type, start well here.
 inline constexpr size_t kBlockAlign = 64;
 
-inline size_t RoundUp(size_t bytes) { return (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign; }
+inline size_t RoundUp(size_t bytes) {
+  return (bytes + kBlockAlign - 1) / kBlockAlign * kBlockAlign;
+}
 
 // Elements per block such that `parts` buffers of a block fit in the scratch memory; >= 1.
 inline int64_t BlockCount(Bytes scratch, int parts, size_t item) {
