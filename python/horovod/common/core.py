@@ -22,9 +22,11 @@ from pathlib import Path
 
 __all__ = [
     "ALLOCATE",
+    "CANCELLED",
     "CoreError",
     "DEADLINE_EXCEEDED",
     "DONE",
+    "FAILED_PRECONDITION",
     "INVALID_ARGUMENT",
     "NOT_INITIALIZED",
     "OK",
@@ -46,7 +48,9 @@ SLICE_S = 0.1  # of a wait, so that a signal handler, such as that of Ctrl-C, ru
 
 # hvd_code, as far as Python tells them apart.
 OK = 0
+CANCELLED = 1
 INVALID_ARGUMENT = 2
+FAILED_PRECONDITION = 3
 PEER_LOST = 7
 DEADLINE_EXCEEDED = 8
 SHUTDOWN = 9

@@ -53,10 +53,25 @@ from horovod.tensorflow.checks import (
     check_num_rank_power_of_2,
     gpu_available,
 )
-from horovod.tensorflow.collectives import allgather, allreduce, barrier, broadcast
+from horovod.tensorflow.collectives import allgather, allreduce, barrier, broadcast, join
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.functions import broadcast_global_variables, broadcast_variables
+from horovod.tensorflow.exchange import alltoall, reducescatter
+from horovod.tensorflow.functions import (
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_variables,
+)
+from horovod.tensorflow.grouped import (
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+)
 from horovod.tensorflow.hooks import BroadcastGlobalVariablesHook
+from horovod.tensorflow.objects import (
+    allgather_object,
+    broadcast_object,
+    broadcast_object_fn,
+)
 from horovod.tensorflow.optimizer import DistributedOptimizer
 from horovod.tensorflow.rank_ops import (
     local_rank_op,
@@ -83,10 +98,15 @@ __all__ = [
     "Sum",
     "add_process_set",
     "allgather",
+    "allgather_object",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
     "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
     "check_extension",
@@ -99,10 +119,14 @@ __all__ = [
     "gloo_built",
     "gloo_enabled",
     "gpu_available",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_rank_op",
     "local_size",
@@ -115,6 +139,7 @@ __all__ = [
     "process_set_included_op",
     "rank",
     "rank_op",
+    "reducescatter",
     "refs_to_vars",
     "remove_process_set",
     "rocm_built",
@@ -133,18 +158,8 @@ _NOT_BUILT_YET = frozenset(
         "LocalGradientAggregationHelper",
         "PartialDistributedGradientTape",
         "SyncBatchNormalization",
-        "allgather_object",
-        "alltoall",
-        "broadcast_",
-        "broadcast_object",
-        "broadcast_object_fn",
         "elastic",
-        "grouped_allgather",
-        "grouped_allreduce",
-        "grouped_reducescatter",
-        "join",
         "keras",
-        "reducescatter",
     }
 )
 

@@ -6,6 +6,7 @@ Private names of TensorFlow are touched here and nowhere else.
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
@@ -14,26 +15,33 @@ __all__ = [
     "RUNS_IN_ANY_ORDER",
     "executing_eagerly",
     "graph_is_eager_outside",
+    "handle",
     "let_run_in_any_order",
     "tape_may_record",
+    "tensorflow_variable",
 ]
 
 RUNS_IN_ANY_ORDER = frozenset(
     {
         "HorovodAllgather",
         "HorovodAllreduce",
+        "HorovodAlltoall",
         "HorovodBroadcast",
+        "HorovodGroupedAllgather",
+        "HorovodGroupedAllreduce",
+        "HorovodGroupedReducescatter",
         "HorovodLocalRank",
         "HorovodLocalSize",
         "HorovodProcessSetIncluded",
         "HorovodRank",
+        "HorovodReducescatter",
         "HorovodSize",
     }
 )
 """Op types that `tf.function` need not run in program order.
 
-The coordinator gives the collectives one order on all ranks.  A barrier is not here: it keeps its
-place among printing, Python functions and the like.
+The coordinator gives the collectives one order on all ranks.  A barrier and a join are not here:
+they keep their place among printing, Python functions and the like.
 """
 
 
@@ -68,6 +76,21 @@ def executing_eagerly() -> bool:
 def graph_is_eager_outside() -> bool:
     """Returns whether this is eager code or a `tf.function`, rather than a compat.v1 graph."""
     return bool(tf.compat.v1.executing_eagerly_outside_functions())
+
+
+def tensorflow_variable(variable: Any) -> Any:
+    """Returns the TensorFlow variable behind one of Keras 3; any other as it is."""
+    is_tensorflow = isinstance(variable, (tf.Variable, tf.compat.v1.Variable))
+    return variable if is_tensorflow else getattr(variable, "value", variable)
+
+
+def handle(variable: Any) -> tf.Tensor:
+    """Returns what a raw op takes as a variable: the resource, or the reference of a ref variable.
+
+    Args:
+      variable: as `tensorflow_variable` returns.
+    """
+    return variable.handle if hasattr(variable, "handle") else variable._ref()
 
 
 def tape_may_record() -> bool:

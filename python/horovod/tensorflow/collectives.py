@@ -25,12 +25,31 @@ from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.rank_ops import size_op
 
-__all__ = ["allgather", "allreduce", "barrier", "broadcast", "combine", "on_device", "over_size"]
+__all__ = [
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "combine",
+    "join",
+    "on_device",
+    "over_size",
+    "refuse_adasum",
+]
 
 
 def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
     """Returns a context that places ops on `device`; '' leaves the placement as it is."""
     return tf.device(device) if device else contextlib.nullcontext()
+
+
+def refuse_adasum(who: str, op: ReduceOp) -> None:
+    """Raises NotImplementedError if the reduction is Adasum."""
+    if op == Adasum:
+        raise NotImplementedError(
+            f"{who}: op=Adasum is not built yet; use op=Average, or op=Sum with a smaller "
+            "learning rate"
+        )
 
 
 def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
@@ -88,11 +107,7 @@ def combine(
     Raises:
       NotImplementedError: Adasum, or slices with what only dense tensors can have.
     """
-    if op == Adasum:
-        raise NotImplementedError(
-            "allreduce: op=Adasum is not built yet; use op=Average, or op=Sum with a smaller "
-            "learning rate"
-        )
+    refuse_adasum("allreduce", op)
     if isinstance(tensor, tf.IndexedSlices):
         if op not in (Average, Sum):
             raise NotImplementedError(
@@ -291,3 +306,23 @@ def barrier(process_set: ProcessSet = global_process_set) -> tf.Operation | None
       ValueError: `init()` was not called.
     """
     return _raw.call("HorovodBarrier", process_set_id=_raw.id_of(process_set, "barrier"))
+
+
+def join() -> tf.Tensor:
+    """Says that this rank has no more data, and waits until all ranks have said so.
+
+    Meanwhile the other ranks' collectives go on without this one: a reduction skips it, an
+    allgather and an alltoall get no rows of it.  An average still divides by the number of all
+    ranks, unless HOROVOD_JOIN_AVERAGE is "contributing".  A broadcast from a rank that has joined
+    and a collective of a smaller process set with such a rank are errors.
+
+        >>> hvd.join()  # on all ranks, rank 1 last
+        <tf.Tensor: shape=(), dtype=int32, numpy=1>
+
+    Returns:
+      int32 of shape []: the rank that joined last.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    return _raw.call("HorovodJoin")

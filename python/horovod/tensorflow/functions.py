@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.tensorflow import _compat
+from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.collectives import broadcast
 
-__all__ = ["broadcast_global_variables", "broadcast_variables"]
+__all__ = ["broadcast_", "broadcast_global_variables", "broadcast_variables"]
 
 
 def broadcast_variables(
@@ -29,27 +29,83 @@ def broadcast_variables(
       variables: of any kind (ref, resource, Keras) and shape; initialized on every rank.
       root_rank: whose values; in [0, size).
       process_set: the ranks that take part.
-      inplace: False; without a second copy of the values is not built yet.
+      inplace: whether the values are received where they belong, by `broadcast_`.
 
     Returns:
       In a compat.v1 graph, the operation to run.  In eager code None, when it is done; in a
       `tf.function` None, since that runs assignments by itself.
 
     Raises:
-      NotImplementedError: `inplace`.
       ValueError: `init()` was not called.
     """
     if inplace:
-        raise NotImplementedError(
-            "broadcast_variables: inplace=True is not built yet; leave it out"
-        )
+        return broadcast_(variables, root_rank, process_set=process_set)
     by_place = _compat.graph_is_eager_outside()
     assigned = []
-    for place, variable in enumerate(variables):
-        name = f"HorovodBroadcast_{place if by_place else variable.name}"
+    variables = list(variables)
+    for variable, name in zip(variables, _names(variables)):
         value = broadcast(variable, root_rank, name=name, process_set=process_set)
         assigned.append(variable.assign(value))
     return None if by_place else tf.group(*assigned)
+
+
+def _names(variables: Sequence[Any]) -> list[str]:
+    """Returns the names by which ranks match variables; see `broadcast_variables`."""
+    if _compat.graph_is_eager_outside():
+        return [f"HorovodBroadcast_{place}" for place in range(len(variables))]
+    return [f"HorovodBroadcast_{variable.name}" for variable in variables]
+
+
+def broadcast_(
+    variables: Iterable[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Operation | None:
+    """Gives the variables of all ranks the root's values, in their own memory.
+
+    Ranks match variables as in `broadcast_variables`.  All are in flight at once.
+
+        >>> v = tf.Variable([float(hvd.rank())])
+        >>> hvd.broadcast_([v], root_rank=1)
+        >>> v.numpy()
+        array([1.], dtype=float32)
+
+    Args:
+      variables: of any kind (ref, resource, Keras) and shape; initialized on every rank.  The
+        dtypes of `allreduce`.
+      root_rank: whose values; in [0, size).
+      name: of the ops in a graph.
+      process_set: the ranks that take part.
+
+    Returns:
+      In a compat.v1 graph, the operation to run.  In eager code None, when it is done; in a
+      `tf.function` None, since that runs it by itself.
+
+    Raises:
+      ValueError: `init()` was not called.
+      tf.errors.InvalidArgumentError: in eager code, a variable has no value yet.
+    """
+    listed = list(variables)
+    kinds: dict[Any, list[tuple[Any, str]]] = {}  # what one op can take
+    for variable, wire_name in zip(listed, _names(listed)):
+        inner = _compat.tensorflow_variable(variable)
+        kind = None if hasattr(inner, "handle") else inner.dtype
+        kinds.setdefault(kind, []).append((inner, wire_name))
+    ops = []
+    for kind, members in kinds.items():
+        handles = [_compat.handle(variable) for variable, _ in members]
+        ops.append(
+            _raw.call(
+                "HorovodBroadcastInplaceResource" if kind is None else "HorovodBroadcastInplace",
+                handles,
+                name=name,
+                root_rank=root_rank,
+                process_set_id=_raw.id_of(process_set, "broadcast_"),
+                variable_names=[wire_name for _, wire_name in members],
+            )
+        )
+    return None if _compat.graph_is_eager_outside() else tf.group(*ops)
 
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation:

@@ -34,7 +34,10 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.checks import check_num_rank_power_of_2, gpu_available
-from horovod.tensorflow.collectives import allgather, barrier, broadcast, combine
+from horovod.tensorflow.collectives import allgather, barrier, broadcast, combine, join
+from horovod.tensorflow.exchange import alltoall, reducescatter
+from horovod.tensorflow.functions import broadcast_
+from horovod.tensorflow.grouped import grouped_allgather, grouped_reducescatter
 from horovod.tensorflow.rank_ops import (
     local_rank_op,
     local_size_op,
@@ -51,8 +54,10 @@ __all__ = [
     "Product",
     "Sum",
     "allgather",
+    "alltoall",
     "barrier",
     "broadcast",
+    "broadcast_",
     "ccl_built",
     "check_num_rank_power_of_2",
     "cross_rank",
@@ -62,10 +67,13 @@ __all__ = [
     "gloo_built",
     "gloo_enabled",
     "gpu_available",
+    "grouped_allgather",
+    "grouped_reducescatter",
     "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "join",
     "local_rank",
     "local_rank_op",
     "local_size",
@@ -77,6 +85,7 @@ __all__ = [
     "process_set_included_op",
     "rank",
     "rank_op",
+    "reducescatter",
     "rocm_built",
     "shutdown",
     "size",

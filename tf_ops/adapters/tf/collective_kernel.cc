@@ -1,12 +1,10 @@
 #include "tf_ops/adapters/tf/collective_kernel.h"
 
-#include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tf_ops/adapters/tf/call.h"
 #include "tf_ops/adapters/tf/dtype.h"
 #include "tf_ops/adapters/tf/status.h"
 #include "tf_ops/adapters/tf/wire_name.h"
@@ -14,83 +12,19 @@
 namespace hvd_tf {
 namespace {
 
-// One run of a collective op, from ComputeAsync to its completion.
-//
-// Two parties hold it: the core until `done`, and the step's cancellation callback, which
-// TensorFlow drops when it is deregistered or has run.
-class Call {
- public:
-  Call(tf::OpKernelContext* context, tf::AsyncOpKernel::DoneCallback done)
-      : context_(context), done_(std::move(done)), manager_(context->cancellation_manager()) {}
-
-  // Enqueues `request`; from here on the op completes by itself.
-  static void Begin(const std::shared_ptr<Call>& self, hvd_request* request) {
-    // A cancellation may come before the core has given a number; it is kept until then.
-    if (self->manager_ != nullptr) {
-      self->token_ = self->manager_->get_cancellation_token();
-      self->registered_ =
-          self->manager_->RegisterCallback(self->token_, [self] { self->Cancel(); });
-    }
-    const bool cancelled_already = self->manager_ != nullptr && !self->registered_;
-    request->context = new std::shared_ptr<Call>(self);
-    request->done = &Call::Done;
-    uint64_t id = 0;
-    const int code = hvd_enqueue(request, &id);
-    if (code != HVD_OK) return Done(request->context, code, hvd_last_error());
-    {
-      std::lock_guard<std::mutex> lock(self->mutex_);
-      self->id_ = id;
-      if (!self->cancelled_ && !cancelled_already) return;
-    }
-    hvd_cancel(id);
+// hvd_request::allocate: output `tensor` of the op.
+int Allocate(void* call, int32_t tensor, const int64_t* shape, int32_t ndim, void** output) {
+  tf::TensorShape tf_shape;
+  for (int32_t i = 0; i < ndim; ++i) {
+    if (!tf_shape.AddDimWithStatus(shape[i]).ok()) return HVD_INVALID_ARGUMENT;
   }
-
-  // hvd_request::allocate.
-  static int Allocate(void* context, int32_t tensor, const int64_t* shape, int32_t ndim,
-                      void** output) {
-    Call& self = **static_cast<std::shared_ptr<Call>*>(context);
-    tf::TensorShape tf_shape;
-    for (int32_t i = 0; i < ndim; ++i) {
-      if (!tf_shape.AddDimWithStatus(shape[i]).ok()) return HVD_INVALID_ARGUMENT;
-    }
-    tf::Tensor* allocated = nullptr;
-    if (!self.context_->allocate_output(tensor, tf_shape, &allocated).ok()) return HVD_INTERNAL;
-    *output = allocated->data();
-    return HVD_OK;
+  tf::Tensor* allocated = nullptr;
+  if (!Call::ContextOf(call)->allocate_output(tensor, tf_shape, &allocated).ok()) {
+    return HVD_INTERNAL;
   }
-
- private:
-  void Cancel() {
-    uint64_t id;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      cancelled_ = true;
-      id = id_;
-    }
-    if (id != 0) hvd_cancel(id);
-  }
-
-  static void Done(void* context, int code, const char* message) {
-    const std::unique_ptr<std::shared_ptr<Call>> holder(
-        static_cast<std::shared_ptr<Call>*>(context));
-    Call& self = **holder;
-    // Without waiting for a cancellation in progress, which runs code of others.  A callback
-    // that still runs holds this object, and looks at nothing of TensorFlow's.
-    if (self.registered_) self.manager_->TryDeregisterCallback(self.token_);
-    if (code != HVD_OK) self.context_->SetStatus(ToTensorFlow(code, message));
-    self.done_();
-  }
-
-  tf::OpKernelContext* const context_;
-  const tf::AsyncOpKernel::DoneCallback done_;
-  tf::CancellationManager* const manager_;
-  tf::CancellationToken token_ = 0;
-  bool registered_ = false;
-
-  std::mutex mutex_;
-  uint64_t id_ = 0;         // guarded by mutex_; 0: not enqueued yet
-  bool cancelled_ = false;  // guarded by mutex_
-};
+  *output = allocated->data();
+  return HVD_OK;
+}
 
 }  // namespace
 
@@ -138,7 +72,7 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
   for (int i = 0; i < num_tensors_; ++i) {
     const tf::Tensor& input = c->input(i);
     for (const auto dim : input.shape()) shapes[i].push_back(dim.size);
-    request.dtype = ToCore(input.dtype());
+    request.dtype = *CoreTypeOf(input.dtype());  // the op admits no other
     tensors[i].input = input.data();
     if (row_.output_like_input) {
       tf::Tensor* output = nullptr;
@@ -149,7 +83,7 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
     }
   }
   if (row_.kind == HVD_JOIN) request.dtype = HVD_INT32;
-  if (!row_.output_like_input) request.allocate = &Call::Allocate;
+  if (!row_.output_like_input) request.allocate = &Allocate;
   for (int i = 0; i < outputs; ++i) {
     tensors[i].shape = shapes[i].data();
     tensors[i].ndim = static_cast<int32_t>(shapes[i].size());
@@ -160,7 +94,10 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
     const absl::Status status = TakeSplits(c, &request);
     OP_REQUIRES_OK_ASYNC(c, status.ok() ? status : refuse(status), done);
   }
-  Call::Begin(std::make_shared<Call>(c, std::move(done)), &request);
+  Call::Begin(c, &request, [c, done = std::move(done)](int code, const char* message) {
+    if (code != HVD_OK) c->SetStatus(ToTensorFlow(code, message));
+    done();
+  });
 }
 
 absl::Status CollectiveKernel::TakeSplits(tf::OpKernelContext* c, hvd_request* request) const {

@@ -1,8 +1,6 @@
 // CollectiveKernel: the one kernel class behind every collective op.
 //
-// ComputeAsync hands the tensor to the core and returns; the core completes the op from
-// its own thread.  A cancelled step withdraws what is not scheduled yet; without that,
-// Session.run would return only when the pending collective ends.
+// ComputeAsync hands the tensors to the core and returns (call.h).
 
 #ifndef TF_OPS_ADAPTERS_TF_COLLECTIVE_KERNEL_H_
 #define TF_OPS_ADAPTERS_TF_COLLECTIVE_KERNEL_H_

@@ -1,7 +1,9 @@
-// TensorFlow's element types as the core's, and back by the same table.
+// TensorFlow's element types as the core's.
 
 #ifndef TF_OPS_ADAPTERS_TF_DTYPE_H_
 #define TF_OPS_ADAPTERS_TF_DTYPE_H_
+
+#include <optional>
 
 #include "tensorflow/core/framework/types.pb.h"
 #include "tf_ops/adapters/tf/compat.h"
@@ -9,8 +11,12 @@
 
 namespace hvd_tf {
 
-// REQUIRES: an op's types (op_table.cc) admit `dtype`.
-inline hvd_dtype ToCore(tf::DataType dtype) {
+// As an op's attribute lists them.
+inline constexpr char kAllTypes[] =
+    "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
+
+// nullopt: the core does not know it.
+inline std::optional<hvd_dtype> CoreTypeOf(tf::DataType dtype) {
   switch (dtype) {
     case tf::DT_BOOL:
       return HVD_BOOL;
@@ -35,7 +41,7 @@ inline hvd_dtype ToCore(tf::DataType dtype) {
     case tf::DT_DOUBLE:
       return HVD_FLOAT64;
     default:
-      LOG(FATAL) << "dtype.h has no row for " << dtype;
+      return std::nullopt;
   }
 }
 

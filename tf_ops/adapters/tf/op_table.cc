@@ -4,6 +4,7 @@
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op.h"
 #include "tf_ops/adapters/tf/collective_kernel.h"
+#include "tf_ops/adapters/tf/dtype.h"
 
 namespace hvd_tf {
 namespace {
@@ -11,9 +12,6 @@ namespace {
 using tf::shape_inference::DimensionHandle;
 using tf::shape_inference::InferenceContext;
 using tf::shape_inference::ShapeHandle;
-
-constexpr char kAllTypes[] =
-    "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}";
 
 constexpr char kOpAttr[] = "reduce_op: int";
 constexpr char kPrescaleAttr[] = "prescale_factor: float";

@@ -1,0 +1,154 @@
+"""Python objects between ranks, pickled, through the C API: no framework takes part.
+
+The calls block, and return on every rank when its part is done; Ctrl-C works meanwhile.  What is
+unpickled comes from the ranks of the job, which have proved that they know its secret.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from horovod.common import core
+from horovod.common.process_sets import ProcessSet
+
+__all__ = ["allgather_object", "broadcast_object"]
+
+_ALLGATHER, _BROADCAST = 1, 2  # hvd_kind
+_UINT8, _INT64 = 1, 6  # hvd_dtype
+_ITEM_BYTES = {_UINT8: 1, _INT64: 8}
+
+_in_flight: set[_Call] = set()  # keeps callbacks and buffers alive until the core is done
+
+
+class _Call:
+    """One collective on a one-dimensional array, from the enqueuing to its end.
+
+    Args:
+      kind: hvd_kind.
+      name: the tensor's.
+      dtype: hvd_dtype.
+      data: the array's bytes.
+      **fields: those of hvd_request.
+    """
+
+    def __init__(self, kind: int, name: str, dtype: int, data: bytes, **fields: int) -> None:
+        self._input = ctypes.create_string_buffer(data, len(data))
+        self._output: Any = b""
+        self._item_bytes = _ITEM_BYTES[dtype]
+        self._over = threading.Event()
+        self._code, self._text = core.OK, ""
+        self._callbacks: tuple[Callable[..., Any], ...] = (
+            core.ALLOCATE(self._allocate),
+            core.DONE(self._done),
+        )
+        shape = (ctypes.c_int64 * 1)(len(data) // self._item_bytes)
+        tensor = core.Tensor(shape=shape, ndim=1, input=ctypes.addressof(self._input))
+        request = core.Request(
+            name=name.encode(),
+            kind=kind,
+            dtype=dtype,
+            prescale=1.0,
+            postscale=1.0,
+            tensors=ctypes.pointer(tensor),
+            num_tensors=1,
+            allocate=self._callbacks[0],
+            done=self._callbacks[1],
+            **fields,
+        )
+        _in_flight.add(self)
+        code = core.load().hvd_enqueue(ctypes.byref(request), ctypes.byref(ctypes.c_uint64()))
+        if code != core.OK:
+            _in_flight.discard(self)
+        core.check(code)
+
+    def _allocate(self, _: Any, tensor: int, shape: Any, ndim: int, output: Any) -> int:
+        self._output = ctypes.create_string_buffer(shape[0] * self._item_bytes)
+        output[0] = ctypes.addressof(self._output)
+        return core.OK
+
+    def _done(self, _: Any, code: int, message: bytes) -> None:
+        self._code, self._text = code, message.decode()
+        _in_flight.discard(self)
+        self._over.set()
+
+    def result(self) -> memoryview:
+        """Waits for the end.
+
+        Returns:
+          The result's bytes.
+
+        Raises:
+          CoreError: the collective failed.
+        """
+        while not self._over.wait(core.SLICE_S):
+            pass  # a rank that is lost ends it, and so does a mismatch
+        if self._code != core.OK:
+            raise core.CoreError(self._code, self._text)
+        return memoryview(self._output)
+
+
+def _int64(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)
+
+
+def _int64s(data: memoryview) -> list[int]:
+    return [
+        int.from_bytes(data[at : at + 8], "little", signed=True) for at in range(0, len(data), 8)
+    ]
+
+
+def broadcast_object(obj: Any, root_rank: int, name: str, process_set: ProcessSet) -> Any:
+    """Gives every rank the root's object.
+
+    Args:
+      obj: what cloudpickle can pickle; looked at on the root only.
+      root_rank: whose; a rank of the job.
+      name: the same on all ranks.
+      process_set: the ranks that take part, known to the ranks.
+
+    Returns:
+      The object itself on the root, a copy elsewhere.
+
+    Raises:
+      CoreError: a collective failed.
+    """
+    fields = {"root": root_rank, "process_set": int(process_set.process_set_id or 0)}
+    is_root = core.load().hvd_rank() == root_rank
+    data = cloudpickle.dumps(obj) if is_root else b""
+    size = _int64s(_Call(_BROADCAST, f"{name}.size", _INT64, _int64(len(data)), **fields).result())[
+        0
+    ]
+    # The others' bytes are only as many.
+    data = data if is_root else bytes(size)
+    received = _Call(_BROADCAST, f"{name}.data", _UINT8, data, **fields).result()
+    return obj if is_root else cloudpickle.loads(received)
+
+
+def allgather_object(obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
+    """Gives every rank all ranks' objects.
+
+    Args:
+      obj: what cloudpickle can pickle.
+      name: the same on all ranks.
+      process_set: the ranks that take part, known to the ranks.
+
+    Returns:
+      The objects in rank order, all of them copies.
+
+    Raises:
+      CoreError: a collective failed.
+    """
+    fields = {"process_set": int(process_set.process_set_id or 0)}
+    data = cloudpickle.dumps(obj)
+    sizes = _Call(_ALLGATHER, f"{name}.sizes", _INT64, _int64(len(data)), **fields)
+    all_data = _Call(_ALLGATHER, f"{name}.data", _UINT8, data, **fields).result()
+    objects, begin = [], 0
+    for size in _int64s(sizes.result()):
+        objects.append(cloudpickle.loads(all_data[begin : begin + size]))
+        begin += size
+    return objects

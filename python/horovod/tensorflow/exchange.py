@@ -1,0 +1,128 @@
+"""Collectives after which ranks hold different rows: alltoall and reducescatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average, ReduceOp
+from horovod.tensorflow import _raw
+from horovod.tensorflow.collectives import on_device, refuse_adasum
+from horovod.tensorflow.compression import Compression, Compressor
+
+__all__ = ["alltoall", "dense", "reducescatter"]
+
+
+def dense(tensor: Any, who: str) -> tf.Tensor:
+    """Makes a tensor of an argument.
+
+    Raises:
+      NotImplementedError: it is `tf.IndexedSlices`.
+    """
+    if isinstance(tensor, tf.IndexedSlices):
+        raise NotImplementedError(
+            f"{who} of IndexedSlices: only dense tensors have rows that all ranks agree on; pass "
+            "tf.convert_to_tensor(slices)"
+        )
+    return tf.convert_to_tensor(tensor)
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends some rows to each rank, and receives those that each rank has for this one.
+
+    Its gradient is the alltoall that sends the gradient's rows back.
+
+        >>> hvd.alltoall(tf.constant([hvd.rank(), 10 + hvd.rank()]), name="a")  # rank 0 of 2
+        <tf.Tensor: shape=(2,), dtype=int32, numpy=array([0, 1], dtype=int32)>
+
+    Args:
+      tensor: shape [rows, ...]; the rows may differ by rank and be none, the rest may not differ.
+        The dtypes of `allreduce`.
+      splits: int32 of shape [size], or a list: how many rows go to each rank, in order.  They add
+        up to the rows, and may be 0.  Default: as many to each, which must be possible.
+      name: the same on all ranks; see `allreduce`.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      process_set: the ranks that take part.
+
+    Returns:
+      Without splits, a tensor of shape [received rows, ...] and the same dtype, in rank order.
+      With splits, a pair: that tensor, and int32 of shape [size]: the rows from each rank.
+
+    Raises:
+      ValueError: `init()` was not called.
+      NotImplementedError: `tf.IndexedSlices`.
+    """
+    _raw.require_init("alltoall")
+    given = splits is not None
+    output, received_splits = _raw.call(
+        "HorovodAlltoall",
+        dense(tensor, "alltoall"),
+        splits if given else tf.constant([], tf.int32),
+        name=name or _raw.default_name("HorovodAlltoall", tensor),
+        ignore_name_scope=ignore_name_scope,
+        process_set_id=_raw.id_of(process_set, "alltoall"),
+    )
+    return (output, received_splits) if given else output
+
+
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Combines a tensor over all ranks, and gives each of them some of its rows.
+
+    Rank r gets the r-th part of the rows; where they cannot be divided evenly, the first ranks get
+    one more.  Its gradient is the allgather of the gradients, times the factors and, for Sum, the
+    size.
+
+        >>> hvd.reducescatter(tf.range(3.0), op=hvd.Sum, name="r")  # rank 0 of 2
+        <tf.Tensor: shape=(2,), dtype=float32, numpy=array([0., 2.], dtype=float32)>
+
+    Args:
+      tensor: shape [rows, ...], the same on all ranks.  The dtypes of `allreduce`.
+      device_dense: where to place the op; default: as TensorFlow decides.
+      compression: what to make of the tensor for the wire, such as `Compression.fp16`.
+      op: as for `allreduce`.
+      name: the same on all ranks; see `allreduce`.
+      process_set: the ranks that take part.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      prescale_factor: multiplies each rank's tensor before the reduction.
+      postscale_factor: multiplies the result; for Average, on top of 1 / size.
+
+    Returns:
+      A tensor of shape [this rank's rows, ...] and the same dtype.
+
+    Raises:
+      ValueError: `init()` was not called.
+      NotImplementedError: op=Adasum, or `tf.IndexedSlices`.
+    """
+    _raw.require_init("reducescatter")
+    refuse_adasum("reducescatter", op)
+    with on_device(device_dense):
+        compressed, context = compression.compress(dense(tensor, "reducescatter"))
+        output = _raw.call(
+            "HorovodReducescatter",
+            compressed,
+            name=name or _raw.default_name("HorovodReducescatter", tensor),
+            reduce_op=int(ReduceOp(op)),
+            prescale_factor=float(prescale_factor),
+            postscale_factor=float(postscale_factor),
+            ignore_name_scope=ignore_name_scope,
+            process_set_id=_raw.id_of(process_set, "reducescatter"),
+        )
+        return compression.decompress(output, context)

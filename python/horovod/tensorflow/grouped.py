@@ -1,0 +1,284 @@
+"""Collectives on a group of tensors: all of it runs, or nothing does.
+
+The tensors of a group wait for each other on every rank, then travel together.  The errors are
+those of `horovod.tensorflow.collectives`; one that is wrong fails the whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.reduce_ops import Average, ReduceOp
+from horovod.tensorflow import _raw
+from horovod.tensorflow.averaging import handle_average_backwards_compatibility
+from horovod.tensorflow.collectives import combine, on_device, refuse_adasum
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.exchange import dense
+
+__all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
+
+
+def _by_dtype(
+    op_type: str,
+    tensors: Sequence[tf.Tensor],
+    name: str | None,
+    call: Callable[[list[tf.Tensor], str | None], list[tf.Tensor]],
+) -> list[tf.Tensor]:
+    """Calls a raw op, which takes one dtype, once for each dtype.
+
+    Args:
+      op_type: of the raw op.
+      tensors: of any dtypes.
+      name: of the group.
+      call: takes the tensors of one dtype and their group's name.
+
+    Returns:
+      The results, in the order of the tensors.
+    """
+    places: dict[tf.DType, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
+    results: dict[int, tf.Tensor] = {}
+    for dtype, mine in places.items():
+        of_dtype = name or _raw.default_name(op_type, tensors[mine[0]])
+        if of_dtype and len(places) > 1:
+            of_dtype = f"{of_dtype}_{dtype.name}"
+        outputs = call([tensors[place] for place in mine], of_dtype)
+        results.update(zip(mine, outputs))
+    return [results[place] for place in range(len(tensors))]
+
+
+def combine_group(
+    tensors: Sequence[Any],
+    op: ReduceOp,
+    *,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    gradient: bool = False,
+) -> list[Any]:
+    """Combines the tensors of a group over the ranks; see `grouped_allreduce`.
+
+    Args:
+      tensors: tensors, or `tf.IndexedSlices`.
+      op: how.
+      name: as for `grouped_allreduce`, as are all but the last.
+      device_dense: for dense tensors.
+      device_sparse: for slices.
+      compression: for the wire.
+      prescale_factor: before the reduction.
+      postscale_factor: after it.
+      ignore_name_scope: for the name.
+      process_set: the ranks that take part.
+      gradient: as for `collectives.combine`.
+
+    Returns:
+      What `grouped_allreduce` returns.
+    """
+    refuse_adasum("grouped_allreduce", op)
+    results: dict[int, Any] = {}
+    dense: list[int] = []
+    for place, tensor in enumerate(tensors):
+        if not isinstance(tensor, tf.IndexedSlices):
+            dense.append(place)
+            continue
+        results[place] = combine(
+            tensor,
+            op,
+            name=f"{name}_{place}" if name else None,
+            device_sparse=device_sparse,
+            compression=compression,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            ignore_name_scope=ignore_name_scope,
+            process_set=process_set,
+            gradient=gradient,
+        )
+    with on_device(device_dense):
+        pairs = [compression.compress(tf.convert_to_tensor(tensors[place])) for place in dense]
+        outputs = _by_dtype(
+            "HorovodGroupedAllreduce",
+            [compressed for compressed, _ in pairs],
+            name,
+            lambda group, of_group: _raw.call(
+                "HorovodGroupedAllreduce",
+                group,
+                name=of_group,
+                reduce_op=int(op),
+                prescale_factor=float(prescale_factor),
+                postscale_factor=float(postscale_factor),
+                ignore_name_scope=ignore_name_scope,
+                process_set_id=_raw.id_of(process_set, "grouped_allreduce"),
+                gradient=gradient,
+            ),
+        )
+        for place, output, (_, context) in zip(dense, outputs, pairs):
+            results[place] = compression.decompress(output, context)
+    return [results[place] for place in range(len(tensors))]
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """Combines each of some tensors over all ranks, as `allreduce` does; all of them or none.
+
+    Its gradient is the same grouped allreduce of the gradients.
+
+        >>> hvd.grouped_allreduce([tf.ones([2]), tf.ones([])], op=hvd.Sum, name="g")  # 2 ranks
+        [<tf.Tensor: shape=(2,), dtype=float32, numpy=array([2., 2.], dtype=float32)>,
+         <tf.Tensor: shape=(), dtype=float32, numpy=2.0>]
+
+    Args:
+      tensors: tensors, variables, arrays or numbers of any shapes, as many and of the same shapes
+        on all ranks; the dtypes of `allreduce`.  Those of one dtype are a group.
+        `tf.IndexedSlices` among them are combined each by itself.
+      average: deprecated: True is op=Average, False is op=Sum.
+      device_dense: where to place the ops for dense tensors; default: as TensorFlow decides.
+      device_sparse: the same for `tf.IndexedSlices`.
+      compression: what to make of the tensors for the wire, such as `Compression.fp16`.
+      op: as for `allreduce`.
+      prescale_factor: multiplies each rank's tensors before the reduction.
+      postscale_factor: multiplies the results; for Average, on top of 1 / size.
+      process_set: the ranks that take part.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      name: of the group; the same on all ranks, and in flight once at a time.  Default: made of
+        the first tensor's name, which eager tensors do not have.
+
+    Returns:
+      A list of tensors of the same shapes and dtypes, in order; empty for no tensors.
+
+    Raises:
+      ValueError: `init()` was not called; or both `average` and `op` are given.
+      NotImplementedError: op=Adasum; or what `allreduce` cannot do with `tf.IndexedSlices`.
+    """
+    _raw.require_init("grouped_allreduce")
+    return combine_group(
+        tensors,
+        handle_average_backwards_compatibility(op, average),
+        name=name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        ignore_name_scope=ignore_name_scope,
+        process_set=process_set,
+    )
+
+
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """Joins every rank's rows of each of some tensors, as `allgather` does; all of them or none.
+
+    Its gradients are those of `allgather`.
+
+        >>> hvd.grouped_allgather([tf.ones([1, 3]), tf.ones([2])], name="g")[1].shape  # 2 ranks
+        TensorShape([4])
+
+    Args:
+      tensors: each of shape [rows, ...], as many on all ranks; the rows may differ by rank and be
+        none, the rest may not differ.  The dtypes of `allreduce`; those of one dtype are a group.
+      name: of the group; see `grouped_allreduce`.
+      ignore_name_scope: whether to leave the name scope out of the name.
+      process_set: the ranks that take part.
+
+    Returns:
+      A list of tensors of shapes [sum of rows, ...] and the same dtypes, in order.
+
+    Raises:
+      ValueError: `init()` was not called.
+    """
+    _raw.require_init("grouped_allgather")
+    return _by_dtype(
+        "HorovodGroupedAllgather",
+        [tf.convert_to_tensor(tensor) for tensor in tensors],
+        name,
+        lambda group, of_group: _raw.call(
+            "HorovodGroupedAllgather",
+            group,
+            name=of_group,
+            ignore_name_scope=ignore_name_scope,
+            process_set_id=_raw.id_of(process_set, "grouped_allgather"),
+        ),
+    )
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[tf.Tensor]:
+    """Combines each of some tensors and divides the rows, as `reducescatter`; all or none.
+
+    Its gradients are those of `reducescatter`.
+
+        >>> hvd.grouped_reducescatter([tf.ones([4, 2]), tf.ones([2])], name="g")[0].shape  # 2 ranks
+        TensorShape([2, 2])
+
+    Args:
+      tensors: each of shape [rows, ...], as many and of the same shapes on all ranks.  The dtypes
+        of `allreduce`; those of one dtype are a group.
+      device_dense: where to place the ops; default: as TensorFlow decides.
+      compression: what to make of the tensors for the wire, such as `Compression.fp16`.
+      op: as for `allreduce`.
+      process_set: the ranks that take part.
+      prescale_factor: multiplies each rank's tensors before the reduction.
+      postscale_factor: multiplies the results; for Average, on top of 1 / size.
+      name: of the group; see `grouped_allreduce`.
+
+    Returns:
+      A list of this rank's rows of each; see `reducescatter`.
+
+    Raises:
+      ValueError: `init()` was not called.
+      NotImplementedError: op=Adasum, or `tf.IndexedSlices`.
+    """
+    _raw.require_init("grouped_reducescatter")
+    refuse_adasum("grouped_reducescatter", op)
+    with on_device(device_dense):
+        pairs = [compression.compress(dense(t, "grouped_reducescatter")) for t in tensors]
+        outputs = _by_dtype(
+            "HorovodGroupedReducescatter",
+            [compressed for compressed, _ in pairs],
+            name,
+            lambda group, of_group: _raw.call(
+                "HorovodGroupedReducescatter",
+                group,
+                name=of_group,
+                reduce_op=int(ReduceOp(op)),
+                prescale_factor=float(prescale_factor),
+                postscale_factor=float(postscale_factor),
+                process_set_id=_raw.id_of(process_set, "grouped_reducescatter"),
+            ),
+        )
+        return [
+            compression.decompress(output, context) for output, (_, context) in zip(outputs, pairs)
+        ]

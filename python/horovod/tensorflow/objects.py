@@ -1,0 +1,123 @@
+"""Python objects between ranks.
+
+They travel outside TensorFlow, so the calls work alike in eager code, while a graph is built, and
+beside a session; they are made when they are called, never when a graph runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import core, objects
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.tensorflow import _raw
+
+__all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
+
+_ERRORS: dict[int, type[tf.errors.OpError]] = {
+    core.FAILED_PRECONDITION: tf.errors.FailedPreconditionError,
+    core.INVALID_ARGUMENT: tf.errors.InvalidArgumentError,
+    core.CANCELLED: tf.errors.CancelledError,
+}
+
+
+@contextlib.contextmanager
+def _as_op_errors() -> Iterator[None]:
+    """Raises what an eager op would have raised."""
+    try:
+        yield
+    except core.CoreError as error:
+        if error.code in _ERRORS:
+            raise _ERRORS[error.code](None, None, str(error)) from None
+        raise HorovodInternalError(str(error)) from None
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives every rank the root's object.
+
+        >>> hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None)
+        {'epoch': 3}
+
+    Args:
+      obj: anything that cloudpickle can pickle, of any size; looked at on the root only.
+      root_rank: whose; in [0, size).
+      session: accepted for old programs; no session is needed.
+      name: the same on all ranks; needed only where several such calls are made at once, from
+        several threads.
+      process_set: the ranks that take part.
+
+    Returns:
+      The object; on the root `obj` itself, a copy elsewhere.
+
+    Raises:
+      ValueError: `init()` was not called.
+      tf.errors.InvalidArgumentError: this rank or the root is not in the set.
+      tf.errors.FailedPreconditionError: the ranks disagree about the root.
+      HorovodInternalError: a rank was lost or has left.
+    """
+    _raw.require_init("broadcast_object")
+    _raw.id_of(process_set, "broadcast_object")
+    with _as_op_errors():
+        return objects.broadcast_object(obj, root_rank, name or "broadcast_object", process_set)
+
+
+def broadcast_object_fn(
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Callable[[Any], Any]:
+    """Returns a function that gives every rank the root's object, as `broadcast_object` does.
+
+    Args:
+      root_rank: whose; in [0, size).
+      session: accepted for old programs; no session is needed.
+      name: as for `broadcast_object`.
+      process_set: the ranks that take part.
+
+    Returns:
+      A function of the object, which returns the root's.
+    """
+    return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
+
+
+def allgather_object(
+    obj: Any,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """Gives every rank all ranks' objects.
+
+        >>> hvd.allgather_object("rank %d" % hvd.rank())  # 2 ranks
+        ['rank 0', 'rank 1']
+
+    Args:
+      obj: anything that cloudpickle can pickle, of any size.
+      session: accepted for old programs; no session is needed.
+      name: as for `broadcast_object`.
+      process_set: the ranks that take part.
+
+    Returns:
+      A list of the objects, in rank order; copies, this rank's own too.
+
+    Raises:
+      ValueError: `init()` was not called.
+      tf.errors.InvalidArgumentError: this rank is not in the set.
+      HorovodInternalError: a rank was lost or has left.
+    """
+    _raw.require_init("allgather_object")
+    _raw.id_of(process_set, "allgather_object")
+    with _as_op_errors():
+        return objects.allgather_object(obj, name or "allgather_object", process_set)
