@@ -185,7 +185,8 @@ typedef struct {
  * own: frameworks cache what they make of a name given otherwise, once for each new name.
  * Null or empty: no name. */
 HVD_API void hvd_name_next(const char* name);
-/* That name, and none from now on; valid until the thread's next hvd_name_next. */
+/* That name, and none from now on: whoever named a request sees so whether it was made.  Valid
+ * until the thread's next hvd_name_next. */
 HVD_API const char* hvd_take_next_name(void);
 
 /* Returns at once.  When not HVD_OK, `done` will never run, and where that is this rank's

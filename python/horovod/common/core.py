@@ -169,6 +169,9 @@ def load() -> ctypes.CDLL:
     library.hvd_cancel.restype = None
     library.hvd_name_next.argtypes = (c_char_p,)
     library.hvd_name_next.restype = None
+    library.hvd_take_next_name.restype = c_char_p
+    library.hvd_refuse.argtypes = (POINTER(Request), c_char_p)
+    library.hvd_refuse.restype = None
     return library
 
 

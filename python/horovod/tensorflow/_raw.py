@@ -6,6 +6,7 @@ Every Python function that sends something goes through `call`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,18 @@ from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import _compat, _ops
 
 __all__ = ["call", "default_name", "function_of", "id_of", "require_init"]
+
+# hvd_kind, of the ops whose arguments can be wrong.
+_KINDS = {
+    "HorovodAllreduce": 0,
+    "HorovodGroupedAllreduce": 0,
+    "HorovodAllgather": 1,
+    "HorovodGroupedAllgather": 1,
+    "HorovodBroadcast": 2,
+    "HorovodAlltoall": 3,
+    "HorovodReducescatter": 4,
+    "HorovodGroupedReducescatter": 4,
+}
 
 _NOT_IN_NODE_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
 _FIRST_OF_NODE_NAME = re.compile(r"[A-Za-z0-9.]")
@@ -104,17 +117,39 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
     Raises:
       ValueError: `init()` was not called.
       HorovodInternalError: in eager code, a rank was lost or has left, or Horovod was shut down.
+      tf.errors.InvalidArgumentError: the inputs are of no dtype or form that the op takes; eager
+        ranks that wait for this one are told.
       tf.errors.OpError: in eager code, what API documents for the op.
     """
     require_init(op_type)
-    if _compat.executing_eagerly():
+    eagerly = _compat.executing_eagerly()
+    if eagerly:
         if name and _compat.tape_may_record():
             attrs["tensor_name"] = name
-        core.load().hvd_name_next((name or "").encode())
+        core.load().hvd_name_next((name or op_type).encode())
     elif name:
         attrs["name"] = _node_name(name)
     try:
         with _lost_job_is_internal_error():
             return function_of(op_type)(*inputs, **attrs)
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        if eagerly and core.load().hvd_take_next_name():
+            # TensorFlow has not come to the kernel, so the other ranks have not heard of it.
+            _refuse(op_type, name or op_type, attrs.get("process_set_id", 0), error)
+        if isinstance(error, tf.errors.OpError):
+            raise
+        raise tf.errors.InvalidArgumentError(None, None, f"{op_type}: {error}") from error
     finally:
-        core.load().hvd_name_next(None)  # TensorFlow may have refused to run the kernel
+        core.load().hvd_name_next(None)
+
+
+def _refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
+    """Tells the other ranks that this one cannot take part, so that they do not wait for it."""
+    if op_type in _KINDS:
+        request = core.Request(
+            name=name.encode(),
+            kind=_KINDS[op_type],
+            process_set=process_set,
+            grouped="Grouped" in op_type,
+        )
+        core.load().hvd_refuse(ctypes.byref(request), str(error).encode())

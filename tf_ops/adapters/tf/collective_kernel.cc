@@ -46,8 +46,12 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
 
 void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
   std::string given = tensor_name_;
-  // An eager op runs on the thread that called it, and its node is named like its type.
-  if (given.empty() && name_view() == row_.op) given = hvd_take_next_name();
+  // An eager op runs on the thread that called it, and its node is named like its type.  The name
+  // is taken in any case, which tells the caller that the kernel has run.
+  if (name_view() == row_.op) {
+    const char* const next = hvd_take_next_name();
+    if (given.empty()) given = next;
+  }
   const std::string name = WireName(std::string(name_view()), given, ignore_name_scope_,
                                     c->frame_iter().frame_id, c->frame_iter().iter_id);
   hvd_request request = {};
