@@ -140,3 +140,103 @@ def _check_slices_flow_back() -> None:
 
 def test_gradients_take_indexed_slices():
     run_ranks(_check_slices_flow_back, 2)
+
+
+def _check_exchange() -> None:
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    ranks, rank = hvd.size(), hvd.rank()
+    splits = [[(r + t) % 3 for t in range(ranks)] for r in range(ranks)]
+    rows = [sum(s) for s in splits]
+    received = [sum(splits[r][t] for r in range(ranks)) for t in range(ranks)]
+    for mode in MODES:
+        for name in (None, f"given_{mode}"):
+            result = _gradient(
+                mode,
+                np.ones((rows[rank], 2), np.float32),
+                _weights(rank, (received[rank], 2)),
+                lambda x, n=name: hvd.alltoall(x, splits=splits[rank], name=n)[0],
+            )
+            # The rows that went to rank t come back from where they lay there.
+            back = []
+            for t in range(ranks):
+                begin = sum(splits[r][t] for r in range(rank))
+                back.append(_weights(t, (received[t], 2))[begin : begin + splits[rank][t]])
+            np.testing.assert_array_equal(result, np.concatenate(back), err_msg=mode)
+
+            kept = [7 // ranks + (r < 7 % ranks) for r in range(ranks)]
+            everyone = np.concatenate([_weights(r, (kept[r],)) for r in range(ranks)])
+            for options, factor in (
+                ({}, 1.0),
+                ({"op": hvd.Sum}, ranks),
+                ({"op": hvd.Average, "prescale_factor": 0.5, "postscale_factor": 3.0}, 1.5),
+            ):
+                result = _gradient(
+                    mode,
+                    np.ones(7, np.float32),
+                    _weights(rank, (kept[rank],)),
+                    lambda x, o=options, n=name: hvd.reducescatter(x, name=n, **o),
+                )
+                np.testing.assert_allclose(result, everyone * factor, err_msg=f"{mode} {options}")
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_gradients_of_alltoall_and_reducescatter(size):
+    run_ranks(_check_exchange, size, timeout_s=90)
+
+
+def _check_groups() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    ranks, rank = hvd.size(), hvd.rank()
+
+    def joined(tensors):
+        return tf.concat([tf.reshape(t, [-1]) for t in tensors], 0)
+
+    def both(x):
+        return [x, 2.0 * x]
+
+    total = sum(_weights(r, (12,)) for r in range(ranks))
+    for mode in MODES:
+        result = _gradient(
+            mode,
+            np.ones((2, 3), np.float32),
+            _weights(rank, (12,)),
+            lambda x: joined(hvd.grouped_allreduce(both(x), op=hvd.Sum)),
+        )
+        np.testing.assert_allclose(result, np.reshape(total[:6] + 2 * total[6:], [2, 3]))
+
+        rows = list(range(1, ranks + 1))
+        size = 2 * sum(rows)
+        mean = sum(_weights(r, (size,)) for r in range(ranks)) / ranks
+        mine = slice(sum(rows[:rank]), sum(rows[: rank + 1]))
+        result = _gradient(
+            mode,
+            np.ones(rows[rank], np.float32),
+            _weights(rank, (size,)),
+            lambda x: joined(hvd.grouped_allgather(both(x))),
+        )
+        expected = mean[: size // 2][mine] + 2 * mean[size // 2 :][mine]
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+        result = _gradient(
+            mode,
+            np.ones(2 * ranks, np.float32),
+            _weights(rank, (4,)),
+            lambda x: joined(hvd.grouped_reducescatter(both(x))),
+        )
+        expected = np.concatenate(
+            [_weights(r, (4,))[:2] + 2 * _weights(r, (4,))[2:] for r in range(ranks)]
+        )
+        np.testing.assert_allclose(result, expected)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("size", [1, 3])
+def test_gradients_of_groups(size):
+    run_ranks(_check_groups, size, timeout_s=90)
