@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,45 +9,12 @@ from horovod.common import basics
 from horovod.common.reduce_ops import ReduceOp
 from tests.core import client
 from tests.core.conftest import TRANSPORTS
+from tests.core.reference import OPS, assert_reduced, of_rank, reduced
 from tests.harness.ranks import run_ranks
 
 SIZES = [2, 3, 4, 7]
 SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (5,), (2, 3), (3, 0, 2), (1025,), (70001,)]
 SMALL_STAGING = {"HOROVOD_STAGING_BYTES": "4096"}
-
-
-def _of_rank(rank: int, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> Any:
-    """A rank's tensor, the same wherever it is made."""
-    random = np.random.default_rng([rank, seed])
-    if dtype == np.dtype("bool"):
-        return random.integers(0, 2, shape).astype(bool)
-    if dtype.kind in "iu":
-        return random.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
-    return np.asarray(random.standard_normal(shape)).astype(dtype)
-
-
-def _reduced(op: ReduceOp, arrays: list[Any]) -> Any:
-    """What the reduction should be, in float64 or exactly in the integer type."""
-    dtype = arrays[0].dtype
-    if dtype == np.dtype("bool"):
-        combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and
-    else:
-        combine = {
-            ReduceOp.Sum: np.add,
-            ReduceOp.Average: np.add,
-            ReduceOp.Min: np.minimum,
-            ReduceOp.Max: np.maximum,
-            ReduceOp.Product: np.multiply,
-        }[op]
-    exact = dtype.kind in "biu"
-    result = arrays[0] if exact else arrays[0].astype("float64")
-    for array in arrays[1:]:
-        result = combine(result, array if exact else array.astype("float64"), dtype=result.dtype)
-    if op == ReduceOp.Average:
-        n = len(arrays)
-        # Toward zero: NumPy's // rounds down.
-        result = (np.sign(result) * (np.abs(result) // n)).astype(dtype) if exact else result / n
-    return result
 
 
 def _check_everything() -> int:
@@ -58,20 +23,14 @@ def _check_everything() -> int:
     cells = 0
     for number, dtype in enumerate(client.DTYPES):
         for shape in SHAPES:
-            everyone = [_of_rank(r, shape, dtype, number) for r in range(size)]
+            everyone = [of_rank(r, shape, dtype, number) for r in range(size)]
             mine = everyone[rank]
-            for op in (o for o in ReduceOp if o != ReduceOp.Adasum):
+            for op in OPS:
                 if dtype == np.dtype("bool") and op == ReduceOp.Average:
                     continue
                 got = client.allreduce(mine, f"{dtype}{shape}{op}", op).wait()
-                want = _reduced(op, everyone)
-                assert got.dtype == dtype and got.shape == shape
-                # One rounding to the type, of sums that were accumulated in at least float32.
-                epsilon = {"float16": 1e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-13}
-                tolerance = epsilon.get(str(dtype), 0)
-                np.testing.assert_allclose(
-                    got.astype("float64"), want.astype("float64"), rtol=tolerance, atol=tolerance
-                )
+                assert got.dtype == dtype
+                assert_reduced(got, reduced(op, everyone), (dtype, shape, op))
                 cells += 1
             root = number % size
             got = client.broadcast(mine, root, f"b{dtype}{shape}").wait()
@@ -106,7 +65,7 @@ def _in_random_order(seed: int, rounds: int) -> bytes:
     basics.init()
     rank = basics.rank()
     tensors = [
-        _of_rank(rank, (1 + 97 * t,), np.dtype("float16" if t % 3 else "float32"), t)
+        of_rank(rank, (1 + 97 * t,), np.dtype("float16" if t % 3 else "float32"), t)
         for t in range(60)
     ]
     seen = set()

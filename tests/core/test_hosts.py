@@ -13,26 +13,14 @@ import pytest
 
 from horovod.common import basics, core
 from horovod.common.process_sets import ProcessSet
-from tests.core import client
+from tests.core import client, hosts
 from tests.harness.ranks import run_ranks
 
 NOTICED_WITHIN_S = 5.0
 
 
-def _init(per_host: int, process_sets: list[ProcessSet] | None = None) -> int:
-    """Joins as one of `per_host` ranks of a host; returns the rank."""
-    rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
-    os.environ["HOROVOD_HOSTNAME"] = f"host{rank // per_host}"
-    os.environ["HOROVOD_LOCAL_RANK"] = str(rank % per_host)
-    os.environ["HOROVOD_LOCAL_SIZE"] = str(per_host)
-    os.environ["HOROVOD_CROSS_RANK"] = str(rank // per_host)
-    os.environ["HOROVOD_CROSS_SIZE"] = str(size // per_host)
-    basics.init(process_sets=process_sets)
-    return rank
-
-
 def _collectives(per_host: int) -> bytes:
-    rank = _init(per_host, [ProcessSet([0, 1]), ProcessSet([1, 2])])
+    rank = hosts.init(per_host, [ProcessSet([0, 1]), ProcessSet([1, 2])])
     size = basics.size()
     for step in range(5):
         array = np.random.default_rng([rank, step]).standard_normal(70_000).astype(np.float32)
@@ -57,7 +45,7 @@ def test_every_collective_over_hosts(size: int, per_host: int) -> None:
 
 
 def _steady() -> int:
-    _init(3)
+    hosts.init(3)
     for _ in range(3):
         client.allreduce(np.float32(1), "x").wait()
     client.barrier().wait()
@@ -86,7 +74,7 @@ def _error_of(name: str) -> tuple[int, str, float]:
 
 
 def _killed(victim: int) -> tuple[int, str, float]:
-    rank = _init(2)
+    rank = hosts.init(2)
     client.allreduce(np.ones(1000, np.float32), "x").wait()
     if rank == victim:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -104,7 +92,7 @@ def test_a_killed_rank_is_named_on_every_host(victim: int) -> None:
 
 
 def _leader_leaves() -> tuple[int, str] | None:
-    rank = _init(2, [ProcessSet([2, 3])])
+    rank = hosts.init(2, [ProcessSet([2, 3])])
     client.allreduce(np.float32(1), "x").wait()
     if rank in (2, 3):
         client.allreduce(np.float32(1), "y", process_set=1).wait()
@@ -124,7 +112,7 @@ def test_the_first_rank_of_a_host_takes_the_others_of_its_host_along() -> None:
 
 
 def _silent(stopped: int) -> tuple[int, str, float]:
-    rank = _init(2)
+    rank = hosts.init(2)
     client.allreduce(np.ones(1000, np.float32), "x").wait()
     if rank == stopped:
         me = os.getpid()

@@ -226,12 +226,29 @@ hvd::Signature IdentityOf(const hvd_request& r) {
 
 bool KnownKind(const hvd_request& r) { return r.kind >= 0 && r.kind < hvd::kNumKinds; }
 
-Status RequestFrom(const hvd_request& r, hvd::Request* request) {
-  if (!KnownKind(r) || r.dtype < 0 || r.dtype >= hvd::kNumDTypes || r.reduce_op < 0 ||
-      r.reduce_op >= hvd::kNumReduceOps) {
-    return Status::InvalidArgument(StrCat("'", r.name, "': kind ", r.kind, ", dtype ", r.dtype,
-                                          " or reduction ", r.reduce_op, " is not known"));
+Status CheckNumbers(const std::string& title, int32_t kind, int32_t dtype, int32_t reduce_op) {
+  if (kind >= 0 && kind < hvd::kNumKinds && dtype >= 0 && dtype < hvd::kNumDTypes &&
+      reduce_op >= 0 && reduce_op < hvd::kNumReduceOps) {
+    return Status::Ok();
   }
+  return Status::InvalidArgument(StrCat(title, ": kind ", kind, ", dtype ", dtype, " or reduction ",
+                                        reduce_op, " is not known"));
+}
+
+// The smallest request of its kind, of a job of one rank.
+hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool grouped) {
+  hvd::Signature s;
+  s.name = kind == hvd::Kind::kJoin ? hvd::kJoinName : "x";
+  s.kind = kind;
+  s.dtype = dtype;
+  s.op = op;
+  s.grouped = grouped;
+  if (kind != hvd::Kind::kBarrier) s.shapes = {{1}};
+  return s;
+}
+
+Status RequestFrom(const hvd_request& r, hvd::Request* request) {
+  HVD_RETURN_IF_ERROR(CheckNumbers(StrCat("'", r.name, "'"), r.kind, r.dtype, r.reduce_op));
   hvd::Signature& s = request->signature;
   s = IdentityOf(r);
   s.dtype = static_cast<hvd::DType>(r.dtype);
@@ -404,6 +421,15 @@ int hvd_process_set_rank(int set) {
     }
     return -1;
   });
+}
+
+int hvd_supports(int32_t kind, int32_t dtype, int32_t reduce_op, int32_t grouped) {
+  Status status = CheckNumbers("hvd_supports", kind, dtype, reduce_op);
+  if (!status.ok()) return Return(status);
+  hvd::Signature s = Example(static_cast<hvd::Kind>(kind), static_cast<hvd::DType>(dtype),
+                             static_cast<hvd::ReduceOp>(reduce_op), grouped != 0);
+  status = hvd::Complete(&s, 1);
+  return Return(status.ok() ? hvd::Validate(s, {0}, 0) : status);
 }
 
 void hvd_name_next(const char* name) {

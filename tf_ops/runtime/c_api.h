@@ -181,6 +181,11 @@ typedef struct {
   void* context;
 } hvd_request;
 
+/* Whether a request of this kind, element type and, in a reduction, hvd_reduce_op can run where
+ * nothing else is wrong with it; `grouped`: as a group.  HVD_OK, or what hvd_enqueue would say.
+ * Needs no hvd_start. */
+HVD_API int hvd_supports(int32_t kind, int32_t dtype, int32_t reduce_op, int32_t grouped);
+
 /* Names the next request that an adapter makes on this thread and that has no name of its
  * own: frameworks cache what they make of a name given otherwise, once for each new name.
  * Null or empty: no name. */

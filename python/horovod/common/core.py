@@ -34,6 +34,7 @@ __all__ = [
     "Request",
     "SHUTDOWN",
     "Tensor",
+    "UNIMPLEMENTED",
     "World",
     "check",
     "counters",
@@ -42,6 +43,7 @@ __all__ = [
     "library_path",
     "load",
     "shutdown",
+    "supports",
 ]
 
 SLICE_S = 0.1  # of a wait, so that a signal handler, such as that of Ctrl-C, runs meanwhile
@@ -51,6 +53,7 @@ OK = 0
 CANCELLED = 1
 INVALID_ARGUMENT = 2
 FAILED_PRECONDITION = 3
+UNIMPLEMENTED = 5
 PEER_LOST = 7
 DEADLINE_EXCEEDED = 8
 SHUTDOWN = 9
@@ -164,6 +167,7 @@ def load() -> ctypes.CDLL:
     library.hvd_count.argtypes, library.hvd_count.restype = (c_int,), c_uint64
     library.hvd_process_set_size.argtypes = (c_int,)
     library.hvd_process_set_rank.argtypes = (c_int,)
+    library.hvd_supports.argtypes = (c_int32, c_int32, c_int32, c_int32)
     library.hvd_enqueue.argtypes = (POINTER(Request), POINTER(c_uint64))
     library.hvd_cancel.argtypes = (c_uint64,)
     library.hvd_cancel.restype = None
@@ -179,6 +183,22 @@ def check(code: int) -> None:
     """Raises CoreError with the core's text unless `code`, just returned, is OK."""
     if code != OK:
         raise CoreError(code, load().hvd_last_error().decode(errors="replace"))
+
+
+def supports(kind: int, dtype: int, reduce_op: int, grouped: bool = False) -> tuple[int, str]:
+    """Tells whether the core has a collective for an element type, before `init()` too.
+
+    Args:
+      kind: hvd_kind.
+      dtype: hvd_dtype.
+      reduce_op: hvd_reduce_op; only reductions look at it.
+      grouped: whether a group of such tensors is meant.
+
+    Returns:
+      OK and "", or the code and the text with which a request would be refused.
+    """
+    code = load().hvd_supports(kind, dtype, reduce_op, int(grouped))
+    return code, load().hvd_last_error().decode() if code != OK else ""
 
 
 def shutdown(exit_status: int) -> None:
