@@ -27,7 +27,9 @@ __all__ = [
     "DEADLINE_EXCEEDED",
     "DONE",
     "FAILED_PRECONDITION",
+    "DTYPES",
     "INVALID_ARGUMENT",
+    "KINDS",
     "NOT_INITIALIZED",
     "OK",
     "PEER_LOST",
@@ -58,6 +60,22 @@ PEER_LOST = 7
 DEADLINE_EXCEEDED = 8
 SHUTDOWN = 9
 NOT_INITIALIZED = 10
+
+# hvd_kind and hvd_dtype, by number.
+KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join")
+DTYPES = (
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
 
 _MOST_TEXT_BYTES = 4096
 
@@ -189,9 +207,9 @@ def supports(kind: int, dtype: int, reduce_op: int, grouped: bool = False) -> tu
     """Tells whether the core has a collective for an element type, before `init()` too.
 
     Args:
-      kind: hvd_kind.
-      dtype: hvd_dtype.
-      reduce_op: hvd_reduce_op; only reductions look at it.
+      kind: a number of KINDS.
+      dtype: a number of DTYPES.
+      reduce_op: a ReduceOp; only reductions look at it.
       grouped: whether a group of such tensors is meant.
 
     Returns:
