@@ -89,6 +89,42 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   EXPECT_EQ(got.responses[3].evicted, std::vector<CacheId>({4, 9}));
 }
 
+TEST(Message, GroupsSplitsAndAbsentRanksSurviveBeyond2To32) {
+  constexpr int64_t kGiant = int64_t{5} << 40;
+  Signature s;
+  s.name = "g";
+  s.kind = Kind::kAlltoall;
+  s.grouped = true;
+  s.shapes = {{}, {kGiant, 0}, {3}};
+  s.splits = {kGiant, 0, 3};
+  Frame frame;
+  frame.type = FrameType::kResponses;
+  Response runs;
+  runs.tensors = {{0, false, std::make_shared<const Signature>(s)}};
+  runs.sizes = {{kGiant, 0, kGiant + 1}};
+  runs.absent = {1, 4};
+  runs.divisor = 3;
+  runs.part_begin = kGiant;
+  runs.part_count = kGiant + 2;
+  frame.responses = {runs};
+  Frame got;
+  ASSERT_TRUE(Decode(Encode(frame), &got));
+  const Response& response = got.responses.at(0);
+  EXPECT_TRUE(response.first().grouped);
+  EXPECT_EQ(response.first().shapes, s.shapes);
+  EXPECT_EQ(response.first().splits, s.splits);
+  EXPECT_EQ(response.sizes, runs.sizes);
+  EXPECT_EQ(response.absent, runs.absent);
+  EXPECT_EQ(response.divisor, 3);
+  EXPECT_EQ(response.part_begin, kGiant);
+  EXPECT_EQ(response.part_count, kGiant + 2);
+
+  frame.type = FrameType::kReports;
+  frame.reports.push_back({Report::What::kSubtreeReady, 0, {{1, {kGiant, 0}}}, {}});
+  ASSERT_TRUE(Decode(Encode(frame), &got));
+  EXPECT_EQ(got.reports.at(0).ready.at(0).sizes, (std::vector<int64_t>{kGiant, 0}));
+}
+
 std::vector<CacheId> IdsOf(const std::vector<CachedReady>& ready) {
   std::vector<CacheId> ids;
   for (const CachedReady& r : ready) ids.push_back(r.id);

@@ -2,88 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include "tests/cc/coordinator/negotiator_fixture.h"
 
 namespace hvd {
 namespace {
 
 using std::chrono::seconds;
-using What = Announcement::What;
-
-class NegotiatorTest : public testing::Test {
- protected:
-  void SetUp() override { Reset(3); }
-
-  void Reset(int size) {
-    world_ = {};
-    world_.size = size;
-    world_.hosts.assign(size, "h");
-    world_.process_sets.resize(2);
-    world_.process_sets[0].resize(size);
-    std::iota(world_.process_sets[0].begin(), world_.process_sets[0].end(), 0);
-    world_.process_sets[1] = {1, 2};
-    ports_.emplace(world_, Topology(world_.hosts));
-    negotiator_.emplace(world_, config_, *ports_);
-  }
-
-  static Signature Tensor(const std::string& name, int64_t n = 1, int set = 0) {
-    Signature s;
-    s.name = name;
-    s.kind = Kind::kAllreduce;
-    s.dtype = DType::kFloat32;
-    s.shapes = {{n}};
-    s.process_set = set;
-    return s;
-  }
-
-  void Say(int rank, What what, const Signature& s, const std::string& reason = "") {
-    negotiator_->Hear(rank, {Report::What::kAnnouncement, rank, {}, {what, s, reason}}, now_);
-  }
-  void Ready(int rank, const Signature& s) { Say(rank, What::kReady, s); }
-  void Refuse(int rank, const Signature& s) { Say(rank, What::kRefused, s, "no"); }
-  void Withdraw(int rank, const Signature& s) { Say(rank, What::kWithdrawn, s, "cancelled"); }
-  // `rank`, a child of rank 0 without children, or rank 0 itself, sets a bit.
-  void Bit(int rank, CacheId id, std::vector<int64_t> sizes = {}) {
-    negotiator_->Hear(rank, {Report::What::kSubtreeReady, rank, {{id, std::move(sizes)}}, {}},
-                      now_);
-  }
-
-  // "name>ranks" of each response, errors with their code: "x!3>0,1", cached ones with their
-  // id, "x#1" (and "x#1*" where they enter the cache), parts as "x[0+4]"; "-1" evicts id 1.
-  std::vector<std::string> Flush() {
-    std::vector<std::string> out;
-    for (const Response& o : negotiator_->Flush()) {
-      std::string text;
-      for (const ResponseTensor& t : o.tensors) {
-        text += (text.empty() ? "" : "+") + t.signature->name;
-        if (show_ids_ && t.id != 0) text += "#" + std::to_string(t.id) + (t.cache ? "*" : "");
-      }
-      if (o.part_count >= 0) {
-        text += "[" + std::to_string(o.part_begin) + "+" + std::to_string(o.part_count) + "]";
-      }
-      for (CacheId id : o.evicted) text += "-" + std::to_string(id);
-      if (!o.status.ok()) text += "!" + std::to_string(static_cast<int>(o.status.code()));
-      text += ">";
-      for (int r : o.only.empty() ? world_.process_sets[o.process_set] : o.only) {
-        text += std::to_string(r);
-      }
-      out.push_back(text);
-      last_text_ = o.status.message();
-      last_rows_ = o.sizes;
-    }
-    return out;
-  }
-
-  using Lines = std::vector<std::string>;
-  World world_;
-  Config config_;
-  std::optional<Ports> ports_;
-  std::optional<Negotiator> negotiator_;
-  Negotiator::Time now_{seconds(1000)};
-  std::string last_text_;
-  std::vector<std::vector<int64_t>> last_rows_;
-  bool show_ids_ = false;
-};
 
 TEST_F(NegotiatorTest, RunsWhenAllHaveComeInTheOrderOfCompletion) {
   config_.fusion_threshold_bytes = 0;

@@ -58,6 +58,26 @@ TEST_F(QueueTest, ReportsInOrderAndByBitWhatIsCached) {
   EXPECT_EQ(Reports(), Lines({}));
 }
 
+TEST_F(QueueTest, SplitsTravelBesideTheBit) {
+  const auto alltoall = [](std::vector<int64_t> splits) {
+    Signature s = Tensor("x");
+    s.kind = Kind::kAlltoall;
+    s.shapes[0][0] = splits[0] + splits[1];
+    s.splits = std::move(splits);
+    return s;
+  };
+  cache_.Insert(7, std::make_shared<const Signature>(alltoall({1, 2})));
+  auto request = std::make_shared<Request>();
+  request->signature = alltoall({4, 0});
+  uint64_t id = 0;
+  EXPECT_TRUE(queue_.Add(request, &id).ok());
+  const std::vector<Report> reports = queue_.TakeReports(3, cache_);
+  ASSERT_EQ(reports.size(), 1u);
+  ASSERT_EQ(reports[0].ready.size(), 1u);
+  EXPECT_EQ(reports[0].ready[0].id, 7u);
+  EXPECT_EQ(reports[0].ready[0].sizes, (std::vector<int64_t>{4, 0}));
+}
+
 TEST_F(QueueTest, AChangedSignatureGoesInFull) {
   Signature other = Tensor("a");
   other.shapes = {{2}};

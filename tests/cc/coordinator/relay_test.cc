@@ -62,6 +62,15 @@ class RelayTest : public testing::Test {
     relay_->Hear(rank, {report}, now_);
   }
 
+  void AnnounceJoin(int rank) {
+    Report report;
+    report.what = What::kAnnouncement;
+    report.rank = rank;
+    report.announcement.signature.name = "<join>";
+    report.announcement.signature.kind = Kind::kJoin;
+    relay_->Hear(rank, {report}, now_);
+  }
+
   using Lines = std::vector<std::string>;
   World world_;
   Cache cache_;
@@ -122,6 +131,40 @@ TEST_F(RelayTest, ARankThatLeftIsNotWaitedFor) {
   EXPECT_EQ(Up(), Lines({"R2:1"}));
   Bit(2, 2, {1});  // another set
   EXPECT_EQ(Up(), Lines({}));
+}
+
+TEST_F(RelayTest, WhileARankHasJoinedAllGoesUpByRank) {
+  Bit(3, 1);
+  AnnounceJoin(4);
+  EXPECT_EQ(Up(), Lines({"R3:1", "A4:<join>"}));
+  Bit(2, 1);
+  EXPECT_EQ(Up(), Lines({"R2:1"}));
+  Bit(3, 2, {1});  // a set without it
+  EXPECT_EQ(Up(), Lines({}));
+  Bit(2, 2, {1});
+  EXPECT_EQ(Up(), Lines({"S:2,1,1"}));
+}
+
+TEST_F(RelayTest, OnceAllHaveJoinedOrOneHasTakenItBackAllIsAsBefore) {
+  for (const std::vector<int>& only : {std::vector<int>(), std::vector<int>({4})}) {
+    AnnounceJoin(4);
+    EXPECT_EQ(Up(), Lines({"A4:<join>"}));
+    Signature join;
+    join.name = "<join>";
+    join.kind = Kind::kJoin;
+    Response over;
+    over.only = only;
+    if (!only.empty()) over.status = Status::Cancelled("cancelled");
+    over.tensors = {{0, false, std::make_shared<const Signature>(join)}};
+    relay_->Pass(over);
+    Bit(3, 1);
+    EXPECT_EQ(Up(), Lines({}));
+    Bit(2, 1);
+    for (int child : topology_->children(2)) {
+      if (child != 3) Bit(child, 1);
+    }
+    EXPECT_EQ(Up(), Lines({"S:1"}));
+  }
 }
 
 TEST_F(RelayTest, WhatIsEvictedIsForgotten) {

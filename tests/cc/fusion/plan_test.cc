@@ -18,10 +18,11 @@ Signature Tensor(int64_t floats, ReduceOp op = ReduceOp::kSum, int set = 0) {
   return s;
 }
 
-Buckets Plan(const std::vector<Signature>& tensors, int64_t threshold_bytes) {
+Buckets Plan(const std::vector<Signature>& tensors, int64_t threshold_bytes,
+             bool fuse_groups = true) {
   std::vector<const Signature*> pointers;
   for (const Signature& s : tensors) pointers.push_back(&s);
-  return PlanBuckets(pointers, threshold_bytes);
+  return PlanBuckets(pointers, threshold_bytes, fuse_groups);
 }
 
 TEST(Plan, NothingReady) { EXPECT_EQ(Plan({}, 100), Buckets()); }
@@ -53,6 +54,24 @@ TEST(Plan, OnlyFusableCollectivesFuse) {
   Signature gather = Tensor(1);
   gather.kind = Kind::kAllgather;
   EXPECT_EQ(Plan({gather, gather}, 100), Buckets({{0}, {1}}));
+}
+
+TEST(Plan, AGroupIsFusedWhole) {
+  Signature group = Tensor(3);
+  group.grouped = true;
+  group.shapes = {{3}, {}, {0}, {6}};  // 40 bytes
+  EXPECT_EQ(Plan({group, Tensor(5), group}, 80), Buckets({{0, 1}, {2}}));
+  EXPECT_EQ(Plan({Tensor(5), group, Tensor(5)}, 80, false), Buckets({{0, 2}, {1}}));
+  group.shapes.push_back({11});
+  EXPECT_EQ(Plan({Tensor(5), group, Tensor(5)}, 80), Buckets({{0, 2}, {1}}));
+}
+
+TEST(Plan, BytesAreCountedBeyond2To32) {
+  EXPECT_EQ(Plan({Tensor(int64_t{1} << 33), Tensor(int64_t{1} << 33), Tensor(1)}, int64_t{1} << 36),
+            Buckets({{0, 1}, {2}}));
+  Signature s = Tensor(int64_t{1} << 40);
+  EXPECT_EQ(PartCount(s, int64_t{1} << 38), int64_t{1} << 36);
+  EXPECT_EQ(PartCount(s, int64_t{1} << 42), int64_t{1} << 40);  // fits
 }
 
 TEST(Plan, PartsAreLargeAndAligned) {
