@@ -127,7 +127,7 @@ def raw_ops_table(definitions: Iterable[Any]) -> str:
 def _dtype_name(number: int) -> str:
     from tensorflow.core.framework import types_pb2
 
-    name = types_pb2.DataType.Name(number).removeprefix("DT_").lower()
+    name: str = types_pb2.DataType.Name(number).removeprefix("DT_").lower()
     return _DTYPE_NAMES.get(name, name)
 
 

@@ -50,6 +50,7 @@ def reduced(
     if exact and prescale < 0 and op in (ReduceOp.Min, ReduceOp.Max):
         op = ReduceOp.Max if op == ReduceOp.Min else ReduceOp.Min
         return reduced(op, arrays, prescale=-prescale, postscale=-postscale)
+    combine: Any
     if dtype == _BOOL:
         combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and
     else:

@@ -40,7 +40,7 @@ def _check_allreduce() -> None:
             for i, got in enumerate(outputs):
                 assert_reduced(got, reduced(op, [of[i] for of in every]), (what, i, dtype, op))
     everyone = [[of_rank(r, (9,), "int32", i) for i in range(3)] for r in range(size)]
-    factors = {"prescale": 0.5, "postscale": 3.0}
+    factors: dict[str, Any] = {"prescale": 0.5, "postscale": 3.0}
     outputs = client.allreduce(everyone[rank], "factors", grouped=True, **factors).wait()
     for i, got in enumerate(outputs):
         assert_reduced(got, reduced(ReduceOp.Sum, [of[i] for of in everyone], **factors), i)

@@ -20,7 +20,7 @@ SHAPES: list[tuple[int, ...]] = [(84,), (11, 3), (2, 2), (1,), (0, 4), (5, 0), (
 FACTORS = [(0.5, 1.0), (1.0, 0.25), (3.0, -0.5), (-2.0, 1.0)]
 
 
-def _expect(op: ReduceOp, everyone: list[Any], name: str, **factors: float) -> None:
+def _expect(op: ReduceOp, everyone: list[Any], name: str, **factors: Any) -> None:
     rank, size = basics.rank(), basics.size()
     got = client.reducescatter(everyone[rank], name, op, **factors).wait()
     assert got.dtype == everyone[0].dtype

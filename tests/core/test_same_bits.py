@@ -100,7 +100,7 @@ def _without_some(per_host: int, joined: list[int]) -> list[bytes] | None:
 
 
 def test_the_same_bits_without_ranks_that_have_joined() -> None:
-    seen = set()
+    seen: set[bytes] = set()
     for env in ({"HOROVOD_TRANSPORT": "shm"}, {"HOROVOD_TRANSPORT": "tcp"}, {}):
         per_host = 2 if not env else 4
         results = run_ranks(_without_some, 4, per_host, [1], env=env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def _start(kind: str, op: ReduceOp | None, arrays: Any, grouped: bool) -> client
         fields["op"] = op
     if kind == "broadcast":
         fields["root"] = 1
-    return getattr(client, kind)(arrays, name="x", **fields)
+    start: Callable[..., client.Handle] = getattr(client, kind)
+    return start(arrays, name="x", **fields)
 
 
 def _result(kind: str, op: ReduceOp | None, everyone: list[Any]) -> Any:
