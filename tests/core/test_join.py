@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horovod.common import basics, core
-from horovod.common.process_sets import ProcessSet
+from horovod.common import basics
 from horovod.common.reduce_ops import ReduceOp
 from tests.core import client, hosts
+from tests.core.joining import everybody, join_last
 from tests.core.reference import OPS, assert_reduced, of_rank, reduced, rows_kept
 from tests.harness.ranks import run_ranks
 
-CANCELLED, FAILED_PRECONDITION = 1, 3
 CONTRIBUTING = {"HOROVOD_JOIN_AVERAGE": "contributing"}
 BOOL = np.dtype("bool")
-
-
-def _join_last(last: int) -> int:
-    """All ranks join, `last` after all others; returns what the join says."""
-    if basics.rank() == last:
-        # The others have no part in it, so it runs once they have joined.
-        assert client.allreduce(np.float32(1), "alone").wait() == 1
-    return int(client.join().wait())
-
-
-def _everybody() -> None:
-    """All ranks can work together."""
-    size = basics.size()
-    assert client.allreduce(np.float32(1), "everybody").wait() == size
-    assert client.allgather(np.zeros(2), "everybody's").wait().shape == (2 * size,)
 
 
 def _join_and_join_again(per_host: int) -> list[int]:
@@ -41,9 +23,9 @@ def _join_and_join_again(per_host: int) -> list[int]:
     size = basics.size()
     told = [int(client.join().wait())]  # first of all calls, and all at once
     for last in (*range(size), 0):
-        _everybody()
-        told.append(_join_last(last))
-    _everybody()
+        everybody()
+        told.append(join_last(last))
+    everybody()
     return told
 
 
@@ -189,154 +171,17 @@ def test_what_was_begun_before_the_join_counts_between_hosts() -> None:
     assert run_ranks(_one_under_way, 4, 2) == [[4.0] * 3] * 4
 
 
-def _error(handle: client.Handle) -> tuple[int, str]:
-    with pytest.raises(core.CoreError) as error:
-        handle.wait()
-    return error.value.code, str(error.value)
-
-
-def _impossible(per_host: int) -> list[tuple[int, str]]:
-    """Rank 0 joins; the others try what cannot go on without it."""
-    rank = hosts.init(per_host, [ProcessSet([0, 1]), ProcessSet([1, 2])])
-    told = []
-    for _ in range(2):  # again, with what is cached
-        _everybody()
-        assert client.broadcast(np.ones(2), 0, "b").wait().tolist() == [1, 1]
-        if rank < 2:
-            assert client.allreduce(np.float32(1), "s", process_set=1).wait() == 2
-        if rank > 0:
-            told.append(_error(client.broadcast(np.ones(2), 0, "b")))
-            assert client.broadcast(np.full(2, rank), 1, "from 1").wait().tolist() == [1, 1]
-        if rank == 1:
-            told.append(_error(client.allreduce(np.float32(1), "s", process_set=1)))
-        if rank in (1, 2):  # a set without the one that joined
-            assert client.allreduce(np.float32(1), "s", process_set=2).wait() == 2
-        client.join().wait()
-        assert client.broadcast(np.ones(2), 0, "b").wait().tolist() == [1, 1]
-        if rank < 2:
-            assert client.allreduce(np.float32(1), "s", process_set=1).wait() == 2
-    return told
-
-
-def _check_impossible(results: list[Any]) -> None:
-    assert results[0] == []
-    for rank, told in enumerate(results[1:], start=1):
-        assert len(told) == (4 if rank == 1 else 2)
-        for code, text in told:
-            assert code == FAILED_PRECONDITION
-            assert "rank 0" in text and "has joined and takes no part" in text
-            assert "broadcast 'b'" in text or "allreduce 's'" in text
-    sets = [text for _, text in results[1] if "'s'" in text]
-    assert len(sets) == 2 and all("process set 1" in text for text in sets)
-
-
-@pytest.mark.usefixtures("transport")
-def test_what_cannot_go_on_without_a_rank_names_it() -> None:
-    _check_impossible(run_ranks(_impossible, 3, 3))
-
-
-def test_what_cannot_go_on_without_a_rank_names_it_between_hosts() -> None:
-    _check_impossible(run_ranks(_impossible, 4, 2))
-
-
-def _waiting_when_it_joins() -> tuple[int, str] | None:
-    """Rank 1 waits for rank 0 in a smaller set, and rank 0 joins then."""
-    basics.init(process_sets=[ProcessSet([0, 1])])
+def _left_alone() -> list[float]:
+    """What only a rank has called that joined then: it runs once the others have joined too."""
+    basics.init()
     rank = basics.rank()
-    waiting = client.allreduce(np.float32(1), "s", process_set=1) if rank == 1 else None
-    client.allreduce(np.float32(1), "sync").wait()
-    told = _error(waiting) if waiting is not None else None
+    handle = client.allreduce(np.float32(5), f"of {rank}", ReduceOp.Max)
+    group = client.allgather([np.full(2, rank)] * 2, f"rows of {rank}", grouped=True)
     client.join().wait()
-    if rank < 2:
-        assert client.allreduce(np.float32(1), "s", process_set=1).wait() == 2
-    return told
+    assert [rows.tolist() for rows in group.wait()] == [[rank, rank]] * 2
+    return [float(handle.wait())]
 
 
 @pytest.mark.usefixtures("transport")
-def test_who_waits_for_a_rank_that_joins_is_told() -> None:
-    results = run_ranks(_waiting_when_it_joins, 3)
-    code, text = results[1]
-    assert code == FAILED_PRECONDITION and "rank 0" in text and "has joined" in text
-
-
-def _cancelled() -> tuple[int, str, int]:
-    """Rank 0 takes its join back, which is an error to those who join."""
-    basics.init()
-    join = client.join() if basics.rank() == 0 else None
-    if join is not None:
-        core.load().hvd_cancel(join.id)
-    client.allreduce(np.float32(1), "sync").wait()
-    code, text = _error(join or client.join())
-    _everybody()
-    return code, text, _join_last(1)
-
-
-@pytest.mark.usefixtures("transport")
-def test_a_join_that_is_cancelled_is_none() -> None:
-    for rank, (code, text, last) in enumerate(run_ranks(_cancelled, 3)):
-        assert code == (FAILED_PRECONDITION if rank else CANCELLED)
-        assert rank == 0 or "rank 0" in text
-        assert last == 1
-
-
-def _two_at_once(tried: Path) -> tuple[int, str, int]:
-    """Rank 0 joins twice at once: its second join is none, and the others' second one fails."""
-    basics.init()
-    if basics.rank() == 0:
-        join = client.join()
-        with pytest.raises(core.CoreError) as error:
-            client.join()
-        code, text = error.value.code, str(error.value)
-        tried.touch()
-        join.wait()
-    else:
-        deadline_s = time.monotonic() + 30
-        while not tried.exists():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
-        client.join().wait()
-        code, text = _error(client.join())
-    _everybody()
-    return code, text, _join_last(1)
-
-
-@pytest.mark.usefixtures("transport")
-def test_two_joins_at_once_are_an_error(tmp_path: Path) -> None:
-    for rank, (code, text, last) in enumerate(run_ranks(_two_at_once, 3, tmp_path / "tried")):
-        assert code == (FAILED_PRECONDITION if rank else core.INVALID_ARGUMENT)
-        assert "in flight already" in text and (rank == 0 or "rank 0" in text)
-        assert last == 1
-
-
-def _one_ends() -> tuple[int, str] | None:
-    basics.init()
-    if basics.rank() == 1:
-        client.allreduce(np.float32(1), "sync").wait()
-        basics.shutdown()
-        return None
-    join = client.join() if basics.rank() == 0 else None
-    if basics.rank() == 2:
-        client.allreduce(np.float32(1), "sync").wait()
-        join = client.join()
-    assert join is not None
-    return _error(join)
-
-
-@pytest.mark.usefixtures("transport")
-def test_a_rank_that_ends_instead_of_joining_is_named() -> None:
-    results = run_ranks(_one_ends, 3)
-    for rank in (0, 2):
-        code, text = results[rank]
-        assert code == core.SHUTDOWN
-        assert "rank 1" in text and "ended in order" in text
-
-
-def _bad_knob() -> str:
-    with pytest.raises(ValueError) as error:
-        basics.init()
-    return str(error.value)
-
-
-def test_a_wrong_knob_is_named() -> None:
-    [text] = run_ranks(_bad_knob, 1, env={"HOROVOD_JOIN_AVERAGE": "some"})
-    assert "HOROVOD_JOIN_AVERAGE is 'some'" in text and "contributing" in text
+def test_what_the_others_never_call_runs_without_them() -> None:
+    assert run_ranks(_left_alone, 3) == [[5.0]] * 3
