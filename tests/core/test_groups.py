@@ -82,7 +82,7 @@ def _check_everything(per_host: int) -> None:
 
 
 @pytest.mark.usefixtures("transport")
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("size", [1, 3, 4])
 def test_every_group_is_right(size: int) -> None:
     run_ranks(_check_everything, size, size, timeout_s=240, env=SMALL_THRESHOLD)
 

@@ -6,11 +6,15 @@
 // that has joined go nowhere.
 
 #include <cstring>
+#include <limits>
 
 #include "tf_ops/collectives/collective.h"
 
 namespace hvd {
 namespace {
+
+// What the receiver is told of as an int32.
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
 
 Status ValidateAlltoall(const Signature& s, const std::vector<int>& members) {
   HVD_RETURN_IF_ERROR(ValidateRows(s, "send"));
@@ -24,6 +28,9 @@ Status ValidateAlltoall(const Signature& s, const std::vector<int>& members) {
   int64_t left = s.shape()[0];
   for (int64_t rows : s.splits) {
     if (rows < 0) return wrong(StrCat(" hold ", rows, "; none may be negative"));
+    if (rows > kMostRows) {
+      return wrong(StrCat(" hold ", rows, "; at most ", kMostRows, " rows can go to one rank"));
+    }
     left -= rows;
     if (left < 0) break;
   }
