@@ -4,7 +4,7 @@
 TF ?= 2.15.1
 export TF
 
-.PHONY: help setup build test smoke check format demo test-sanitizers test-faults bench clean
+.PHONY: help setup build test smoke check format demo test-sanitizers test-faults soak bench clean
 
 help:
 	@echo "make demo             set up, build, and train a model on two processes"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-faults      ranks that die or stop at 280 random moments: 4 minutes"
 	@echo "make bench            this tree beside its peers: about 20 minutes; QUICK=1: under 4"
 	@echo "make clean            remove what was built; the venvs stay"
+	@echo "make soak             random programs of collectives on 4 ranks, memory watched: 10 minutes"
 	@echo "TF=2.21.0 uses that TensorFlow, in a venv of its own"
 
 setup:
@@ -54,6 +55,10 @@ test-faults: build
 # BENCH_ARGS go to the script, e.g. BENCH_ARGS="--only 'eager 4 B' --no-wait".
 bench:
 	@tools/bench.sh $(if $(filter-out 0,$(QUICK)),--quick) $(BENCH_ARGS)
+
+# SOAK_ARGS go to the script, e.g. SOAK_ARGS="--minutes 5 --transport tcp".
+soak: build
+	@tools/soak.sh $(SOAK_ARGS)
 
 clean:
 	@tools/clean.sh

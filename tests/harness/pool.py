@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from horovod.runner.reaper import members, send_signal
 from horovod.runner.rendezvous_server import RendezvousServer
 from tests.harness.ranks import RankFailed
 
-__all__ = ["run_ranks"]
+__all__ = ["Pool", "run_ranks"]
 
 _STACKS_S = 0.5
 _POLL_S = 0.01
@@ -45,7 +45,7 @@ def run_ranks(fn: Callable[..., Any], size: int, *args: Any, timeout_s: float = 
     Raises:
       RankFailed: with what each rank that failed printed.  The next call gets new processes.
     """
-    pool = _pools.get(size) or _pools.setdefault(size, _Pool(size))
+    pool = _pools.get(size) or _pools.setdefault(size, Pool(size))
     try:
         return pool.call((fn.__module__, fn.__name__, args), timeout_s)
     except BaseException:
@@ -53,13 +53,25 @@ def run_ranks(fn: Callable[..., Any], size: int, *args: Any, timeout_s: float = 
         raise
 
 
-class _Pool:
-    def __init__(self, size: int) -> None:
+class Pool:
+    """Processes that run as ranks what they are told, call after call.
+
+    Args:
+      size: number of ranks, >= 1.
+      env: extra environment variables for every rank.
+      lives_on: whether Horovod, once initialised by a call, stays so for the next ones.
+    """
+
+    def __init__(
+        self, size: int, env: Mapping[str, str] | None = None, lives_on: bool = False
+    ) -> None:
         secret, self._job_id = os.urandom(32), os.urandom(16).hex()
         self._stack = contextlib.ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         server = self._stack.enter_context(RendezvousServer(secret, size))
         base = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+        base.update(env or {})
+        after = "lives-on" if lives_on else "cleans-up"
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
         for rank in range(size):
             environment = rank_environment(
@@ -74,7 +86,7 @@ class _Pool:
             ours, theirs = socket.socketpair()
             with theirs, (self._folder / str(rank)).open("wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.harness.pool_main", str(theirs.fileno())],
+                    [sys.executable, "-m", "tests.harness.pool_main", str(theirs.fileno()), after],
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -84,10 +96,21 @@ class _Pool:
                 )
             self._workers.append((process, Connection(ours.detach())))
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the ranks, in their order."""
+        return [process.pid for process, _ in self._workers]
+
     def call(self, what: tuple[str, str, tuple[Any, ...]], timeout_s: float) -> list[Any]:
+        """Runs `what`, a module, a function of it and arguments, on all ranks.
+
+        Raises:
+          RankFailed: with what each rank that failed printed.  Then the pool is to be closed.
+        """
         begins = [self._output(rank).stat().st_size for rank in range(len(self._workers))]
         for _, connection in self._workers:
-            connection.send_bytes(pickle.dumps(what))
+            with contextlib.suppress(BrokenPipeError):  # it ended; seen below
+                connection.send_bytes(pickle.dumps(what))
         deadline_s = time.monotonic() + timeout_s
         outcomes: dict[int, tuple[bool, Any]] = {}
         while len(outcomes) < len(self._workers):
@@ -103,7 +126,7 @@ class _Pool:
                 assert isinstance(connection, Connection)
                 try:
                     outcome = pickle.loads(connection.recv_bytes())
-                except EOFError:
+                except (EOFError, ConnectionResetError):  # reset: it ended with a call unread
                     outcome = (False, "the process ended")
                 outcomes[open_ones[connection]] = outcome
         reports = [
@@ -129,6 +152,7 @@ class _Pool:
         time.sleep(_STACKS_S)
 
     def close(self) -> None:
+        """Ends the processes, and what they started."""
         for process, connection in self._workers:
             connection.close()
             process.kill()
@@ -140,7 +164,7 @@ class _Pool:
         self._stack.close()
 
 
-_pools: dict[int, _Pool] = {}
+_pools: dict[int, Pool] = {}
 
 
 @atexit.register

@@ -1,6 +1,7 @@
 """One process of a pool: runs the calls that come through a socket until it is closed.
 
-Argument: the socket's descriptor.
+Arguments: the socket's descriptor; "lives-on" where Horovod stays initialised between calls, else
+"cleans-up".
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _clean_up() -> None:
         sys.modules["tensorflow"].compat.v1.reset_default_graph()
 
 
-def _main(descriptor: int) -> None:
+def _main(descriptor: int, lives_on: bool) -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     with Connection(descriptor) as connection:
         while True:
@@ -41,9 +42,10 @@ def _main(descriptor: int) -> None:
             except EOFError:
                 return
             outcome = _call(what)
-            _clean_up()
+            if not lives_on:
+                _clean_up()
             connection.send_bytes(outcome)
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]))
+    _main(int(sys.argv[1]), lives_on=sys.argv[2] == "lives-on")
