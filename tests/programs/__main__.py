@@ -8,19 +8,20 @@ from collections.abc import Sequence
 
 from tests.harness.ranks import RankFailed
 from tests.programs.draw import from_choices
-from tests.programs.job import Job
+from tests.programs.job import KNOBS, Job
 from tests.programs.program import Program, described
 
 __all__ = ["command_for", "main"]
 
 
-def command_for(program: Program, transport: str) -> str:
+def command_for(program: Program, transport: str, knobs: str) -> str:
     """The command that runs the program again."""
     choices = list(program.choices)
     while choices and choices[-1] == 0:  # draw.py goes on with zeros
         choices.pop()
     numbers = ",".join(map(str, choices)) or "0"
-    return f"python -m tests.programs --size {program.size} --transport {transport} {numbers}"
+    where = f"--size {program.size} --transport {transport} --knobs {knobs}"
+    return f"python -m tests.programs {where} {numbers}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,12 +29,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__)
     parser.add_argument("--size", type=int, default=3, help="ranks")
     parser.add_argument("--transport", default="shm", help="as in HOROVOD_TRANSPORT")
+    parser.add_argument("--knobs", choices=KNOBS, default="small", help="default: small")
     parser.add_argument("--times", type=int, default=1, help="how often")
     parser.add_argument("choices", help="the numbers that make the program, with commas")
     options = parser.parse_args(arguments)
     program = from_choices(options.size, map(int, options.choices.split(",")))
     print(described(program), flush=True)
-    with Job(options.size, options.transport) as job:
+    with Job(options.size, options.transport, options.knobs) as job:
         for _ in range(options.times):
             try:
                 wrong = job.run(program)

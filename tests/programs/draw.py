@@ -30,7 +30,7 @@ __all__ = ["Choose", "draw", "from_choices", "from_seed"]
 # Returns a number in [0, most].
 Choose = Callable[[int], int]
 
-_MOST_PHASES, _MOST_STEPS, _MOST_OPS = 3, 4, 4
+_MOST_PHASES, _MOST_STEPS, _MOST_OPS = 3, 3, 4
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier")
 _DTYPES = (
     "float32", "int32", "float16", "bfloat16", "float64", "int64", "bool", "uint8", "int8",

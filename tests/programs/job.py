@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 
 from tests.harness.pool import Pool
@@ -9,13 +10,17 @@ from tests.programs import rank
 from tests.programs.judge import complaints
 from tests.programs.program import Program
 
-__all__ = ["SMALL", "Job"]
+__all__ = ["KNOBS", "Job"]
 
-# So small that the tensors of programs are cut into parts and names are forgotten.
-SMALL = {
-    "HOROVOD_STAGING_BYTES": "4096",
-    "HOROVOD_FUSION_THRESHOLD": "3000",
-    "HOROVOD_CACHE_CAPACITY": "8",
+KNOBS: dict[str, dict[str, str]] = {
+    # So small that the tensors of programs are cut into parts and names are forgotten.
+    "small": {
+        "HOROVOD_STAGING_BYTES": "4096",
+        "HOROVOD_FUSION_THRESHOLD": "3000",
+        "HOROVOD_CACHE_CAPACITY": "8",
+    },
+    # What is ready travels together, and names are remembered.
+    "default": {},
 }
 _START_S = 60.0
 
@@ -26,12 +31,21 @@ class Job:
     Args:
       size: ranks.
       transport: as in HOROVOD_TRANSPORT.
+      knobs: a name in KNOBS.
       deadline_s: for each program.
+      env: extra environment variables for every rank.
     """
 
-    def __init__(self, size: int, transport: str, deadline_s: float = 20.0) -> None:
+    def __init__(
+        self,
+        size: int,
+        transport: str,
+        knobs: str = "small",
+        deadline_s: float = 20.0,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._size = size
-        self._environment = {**SMALL, "HOROVOD_TRANSPORT": transport}
+        self._environment = {**KNOBS[knobs], "HOROVOD_TRANSPORT": transport, **(env or {})}
         self._deadline_s = deadline_s
         self._pool: Pool | None = None
 
@@ -71,8 +85,8 @@ class Job:
         return self._started().pids
 
     def rss_bytes(self) -> list[int]:
-        """Returns the resident memory of each rank, once garbage is collected."""
-        self._started().call(_named(rank.collect_garbage), self._deadline_s)
+        """Returns the resident memory of each rank, once it has freed what it does not use."""
+        self._started().call(_named(rank.free_memory), self._deadline_s)
         return [_rss_bytes(pid) for pid in self._started().pids]
 
     def _started(self) -> Pool:

@@ -110,7 +110,7 @@ class Program:
     """What `size` ranks do.  `choices` are the numbers that it was made from."""
 
     size: int
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase, ...] = field(repr=False)  # described() is for readers
     choices: tuple[int, ...] = field(default=(), compare=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tests.programs.judge import Outcome
 from tests.programs.model import OK
 from tests.programs.program import Call, Id, process_sets, waves
 
-__all__ = ["collect_garbage", "run", "start"]
+__all__ = ["free_memory", "run", "start"]
 
 
 def start() -> None:
@@ -49,9 +50,13 @@ def run(choices: tuple[int, ...]) -> dict[Id, Outcome]:
     return outcomes
 
 
-def collect_garbage() -> None:
-    """Frees what only cycles hold, such as callbacks, so that memory can be compared."""
+def free_memory() -> None:
+    """Gives back all that is not in use, so that what is can be compared.
+
+    That is what only cycles hold, such as callbacks, and what the allocator keeps.
+    """
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def enqueue(call: Call) -> client.Handle:

@@ -16,7 +16,7 @@ from tests.core.conftest import TRANSPORTS
 from tests.harness.ranks import RankFailed
 from tests.programs.__main__ import command_for
 from tests.programs.draw import from_seed
-from tests.programs.job import Job
+from tests.programs.job import KNOBS, Job
 from tests.programs.program import described
 
 __all__ = ["growth", "main"]
@@ -24,6 +24,8 @@ __all__ = ["growth", "main"]
 _MOST_GROWTH = 0.01
 _SETTLED_AFTER_S = 60.0  # until then caches and pools fill
 _PRINT_EVERY_S = 30.0
+# Python's own allocator keeps arenas of 1 MiB for a few objects, which malloc can give back.
+_ENVIRONMENT = {"PYTHONMALLOC": "malloc"}
 _DEADLINE_S = 60.0  # of a program; the machine may be busy
 
 
@@ -38,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="more than 1; default: 10")
     parser.add_argument("--size", type=int, default=4, help="ranks; default: 4")
     parser.add_argument("--transport", choices=TRANSPORTS, default="shm", help="default: shm")
+    parser.add_argument("--knobs", choices=KNOBS, default="small", help="default: small")
     parser.add_argument("--seed", type=int, help="of the first program; default: a new one")
     options = parser.parse_args(arguments)
     if options.minutes * 60 <= _SETTLED_AFTER_S:
@@ -45,8 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.size < 2:
         parser.error(f"--size {options.size} leaves nothing to disagree about; give 2 or more")
     seed = random.randrange(2**31) if options.seed is None else options.seed
-    print(f"{options.size} ranks over {options.transport}, programs from --seed {seed}", flush=True)
-    with Job(options.size, options.transport, _DEADLINE_S) as job:
+    what = f"{options.size} ranks over {options.transport}, {options.knobs} knobs"
+    print(f"{what}, programs from --seed {seed}", flush=True)
+    with Job(options.size, options.transport, options.knobs, _DEADLINE_S, _ENVIRONMENT) as job:
         return _soak(job, options, seed)
 
 
@@ -78,8 +82,10 @@ def _soak(job: Job, options: argparse.Namespace, seed: int) -> int:
             wrong = [str(error)]
         if wrong:
             print("\n".join([described(program), "", *wrong]))
-            print(f"\nrepeat: {command_for(program, options.transport)}")
-            print(f"or, with what came before: tools/soak.sh --seed {seed} --size {options.size}")
+            command = command_for(program, options.transport, options.knobs)
+            where, _, _ = command.partition("--size")[2].rpartition(" ")
+            print(f"\nrepeat: {command}")
+            print(f"or, with what came before: tools/soak.sh --seed {seed} --size{where}")
             return 1
 
 

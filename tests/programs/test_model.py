@@ -240,8 +240,8 @@ def test_random_programs_hold_everything() -> None:
 def test_the_choices_and_the_command_make_the_same_program_again(seed: int) -> None:
     program = from_seed(SIZE, seed)
     assert from_choices(SIZE, program.choices) == program
-    command = command_for(program, "tcp")
-    assert "--transport tcp" in command
+    command = command_for(program, "tcp", "small")
+    assert "--transport tcp --knobs small" in command
     assert from_choices(SIZE, map(int, command.split()[-1].split(","))) == program
 
 

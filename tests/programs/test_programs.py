@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 
 import hypothesis
 import pytest
@@ -11,11 +11,12 @@ from hypothesis import strategies
 from tests.core.conftest import TRANSPORTS
 from tests.programs.__main__ import command_for
 from tests.programs.draw import draw
-from tests.programs.job import Job
+from tests.programs.job import KNOBS, Job
 from tests.programs.program import Program, described
 
 SIZE = 3
-PROGRAMS = 500  # over each transport
+PROGRAMS = 250  # over each transport, with each set of knobs
+JOBS = list(itertools.product(TRANSPORTS, KNOBS))
 
 
 @strategies.composite
@@ -23,28 +24,22 @@ def programs(drawn: strategies.DrawFn) -> Program:
     return draw(SIZE, lambda most: drawn(strategies.integers(0, most)))
 
 
-@pytest.fixture(params=TRANSPORTS)
-def job(request: pytest.FixtureRequest) -> Iterator[tuple[str, Job]]:
-    with Job(SIZE, request.param) as started:
-        yield request.param, started
+@pytest.mark.parametrize(("transport", "knobs"), JOBS)
+def test_any_program_comes_to_what_the_model_says(transport: str, knobs: str) -> None:
+    with Job(SIZE, transport, knobs) as job:
+        # The same programs in every run, and other ones for each job.
+        @hypothesis.seed(JOBS.index((transport, knobs)))
+        @hypothesis.settings(
+            max_examples=PROGRAMS,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        @hypothesis.given(programs())
+        def run(program: Program) -> None:
+            repeat = command_for(program, transport, knobs)
+            hypothesis.note(f"{described(program)}\nrepeat: {repeat}")
+            wrong = job.run(program)
+            assert not wrong, "\n".join(wrong)
 
-
-def test_any_program_comes_to_what_the_model_says(job: tuple[str, Job]) -> None:
-    transport, ranks = job
-
-    @hypothesis.settings(
-        max_examples=PROGRAMS,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(programs())
-    def run(program: Program) -> None:
-        try:
-            wrong = ranks.run(program)
-        finally:
-            hypothesis.note(f"{described(program)}\nrepeat: {command_for(program, transport)}")
-        assert not wrong, "\n".join(wrong)
-
-    run()
+        run()
