@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.programs.program import (
     GATE,
@@ -29,6 +29,7 @@ __all__ = ["Choose", "draw", "from_choices", "from_seed"]
 
 # Returns a number in [0, most].
 Choose = Callable[[int], int]
+T = TypeVar("T")
 
 _MOST_PHASES, _MOST_STEPS, _MOST_OPS = 3, 3, 4
 _KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier")
@@ -56,7 +57,7 @@ def draw(size: int, choose: Choose) -> Program:
         return choices[-1]
 
     maker = _Maker(size, chosen)
-    phases = tuple(maker.phase() for _ in range(1 + chosen(_MOST_PHASES - 1)))
+    phases = maker.some(_MOST_PHASES, lambda _: maker.phase())
     return Program(size, phases, tuple(choices))
 
 
@@ -78,12 +79,25 @@ class _Maker:
         self._choose = choose
         self._seed = 0
 
+    def some(self, most: int, make: Callable[[int], T]) -> tuple[T, ...]:
+        """One to `most` of what `make` makes, which gets the number of each.
+
+        A choice after each says whether another one follows, and not one before all how many there
+        are: hypothesis can then take any of them out.
+        """
+        made = [make(0)]
+        while len(made) < most and self._choose(3) > 0:
+            made.append(make(len(made)))
+        return tuple(made)
+
     def phase(self) -> Phase:
-        count = 1 + self._choose(_MOST_STEPS - 1)
         leaves = None
         if self._choose(2) == 2:
-            leaves = tuple(self._choose(count) for _ in range(self._size))
-        return Phase(tuple(self._step(leaves, s) for s in range(count)), leaves)
+            leaves = tuple(self._choose(_MOST_STEPS) for _ in range(self._size))
+        steps = self.some(_MOST_STEPS, lambda number: self._step(leaves, number))
+        if leaves is not None:
+            leaves = tuple(min(leave, len(steps)) for leave in leaves)
+        return Phase(steps, leaves)
 
     def _step(self, leaves: tuple[int, ...] | None, number: int) -> Step:
         all_here = leaves is None or number < min(leaves)
@@ -91,15 +105,11 @@ class _Maker:
             return self._doubled()
         order = self._choose(15)
         # A name is of one op of a step for each set, and comes again in later steps.
-        ops: list[Op] = []
-        taken: set[tuple[int, str]] = set()
-        for _ in range(1 + self._choose(_MOST_OPS - 1)):
-            op = self._op()
-            key = next((c.process_set, c.name) for c in op.calls.values())
-            if key not in taken:
-                taken.add(key)
-                ops.append(op)
-        return Step(tuple(ops), order)
+        ops: dict[tuple[int, str], Op] = {}
+        for op in self.some(_MOST_OPS, lambda _: self._op()):
+            call = next(iter(op.calls.values()))
+            ops.setdefault((call.process_set, call.name), op)
+        return Step(tuple(ops.values()), order)
 
     def _doubled(self) -> Step:
         process_set = self._choose(2)

@@ -265,7 +265,7 @@ def test_a_program_shrinks_to_what_matters() -> None:
             if call.shapes and call.shapes[0]
         )
 
-    settings = hypothesis.settings(derandomize=True, database=None, deadline=None)
+    settings = hypothesis.settings(derandomize=True, database=None, deadline=None, max_examples=500)
     found = hypothesis.find(programs(), waits_for_uneven_rows, settings=settings)
     assert [len(phase.steps) for phase in found.phases] == [1]
     assert len(list(ops_of(found))) == 1
