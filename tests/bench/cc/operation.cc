@@ -96,17 +96,17 @@ Operation::Operation(const OperationSpec& spec)
       Fill<uint16_t>(pattern, phase, spec.elements, inputs_[t].data());
     }
   }
+  tensors_.reserve(spec.tensors);  // the requests point into it
   for (int t = 0; t < spec.tensors; ++t) {
+    tensors_.push_back({&spec_.elements, 1, inputs_[t].data(), outputs_[t].data()});
     hvd_request request = {};
     request.name = names_[t].c_str();
     request.kind = spec.kind;
     request.dtype = spec.dtype;
     request.reduce_op = HVD_SUM;
     request.prescale = request.postscale = 1.0;
-    request.shape = &spec_.elements;
-    request.ndim = 1;
-    request.input = inputs_[t].data();
-    request.output = outputs_[t].data();
+    request.tensors = &tensors_.back();
+    request.num_tensors = 1;
     request.done = &Operation::Done;
     request.context = this;
     requests_.push_back(request);

@@ -57,6 +57,7 @@ class Operation {
   std::vector<std::string> names_;
   std::vector<std::vector<char>> inputs_;
   std::vector<std::vector<char>> outputs_;
+  std::vector<hvd_tensor> tensors_;
   std::vector<hvd_request> requests_;
   std::atomic<int> pending_{0};
   std::atomic<bool> failed_{false};
