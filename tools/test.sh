@@ -10,7 +10,7 @@ suites=(tests/parallel)
 if [[ $TF == 2.15.1 ]]; then
   say "C++ tests"
   bazel test //... || die "C++ tests failed (above)." "One again: bazel test //tests/cc/ROOM:NAME"
-  suites=(tests/unit tests/fuzz tests/core tests/faults tests/parallel tests/integration)
+  suites=(tests/unit tests/fuzz tests/core tests/programs tests/faults tests/parallel tests/integration)
 fi
 say "Python tests on TensorFlow $TF: ${suites[*]}"
 "$python" -m pytest ${PYTEST_ARGS:-} "${suites[@]}" ||
