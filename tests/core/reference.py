@@ -8,7 +8,7 @@ import numpy as np
 
 from horovod.common.reduce_ops import ReduceOp
 
-__all__ = ["OPS", "assert_reduced", "of_rank", "reduced", "rows_kept"]
+__all__ = ["OPS", "adasum", "assert_reduced", "of_rank", "reduced", "rows_kept"]
 
 # Adasum has tests of its own.
 OPS = [op for op in ReduceOp if op != ReduceOp.Adasum]
@@ -40,11 +40,13 @@ def reduced(
     """The reduction of all ranks' arrays.
 
     Args:
-      op: any of OPS; no Average of bools.
+      op: any of OPS, or Adasum without factors; no Average of bools.
       arrays: in rank order, of one dtype and shape.
       prescale, postscale: factors; not of bools.
       divisor: of an Average; default: as many as there are arrays.
     """
+    if op == ReduceOp.Adasum:
+        return adasum(arrays)
     dtype = arrays[0].dtype
     exact = dtype.kind in "biu"
     if exact and prescale < 0 and op in (ReduceOp.Min, ReduceOp.Max):
@@ -75,6 +77,21 @@ def reduced(
         return np.clip(scaled, limits.min, limits.max).astype(dtype)
     # Toward zero: NumPy's // rounds down.
     return result if by == 1 else (np.sign(result) * (np.abs(result) // by)).astype(dtype)
+
+
+def adasum(arrays: list[Any]) -> Any:
+    """Adasum of all ranks' arrays, as a tree of pairs, in float64.
+
+    Args:
+      arrays: in rank order, as many as a power of two.
+    """
+    if len(arrays) == 1:
+        return arrays[0].astype("float64")
+    half = len(arrays) // 2
+    a, b = adasum(arrays[:half]), adasum(arrays[half:])
+    dot = float(np.vdot(a, b))
+    factors = [1 - dot / (2 * square) if (square := float(np.vdot(x, x))) else 1 for x in (a, b)]
+    return factors[0] * a + factors[1] * b
 
 
 def assert_reduced(got: Any, want: Any, what: object) -> None:

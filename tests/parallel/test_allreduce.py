@@ -231,3 +231,31 @@ def _resident_kb() -> int:
 def test_a_new_name_in_every_eager_step_costs_no_memory():
     for grown_kb, _ in run_ranks(_new_name_every_step, 2):
         assert grown_kb < 20_000  # TensorFlow keeps about 46 KB for each value of an attribute
+
+
+def _adasum() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    rank = hvd.rank()
+    for mode in MODES:
+
+        def build(mode=mode):
+            orthogonal = tf.one_hot(rank, 2) * 3.0
+            return [
+                hvd.allreduce(orthogonal, op=hvd.Adasum, name=f"{mode}o"),
+                *hvd.grouped_allreduce([orthogonal, [1.0]], op=hvd.Adasum, name=f"{mode}g"),
+            ]
+
+        got = evaluate(mode, build)
+        # What is orthogonal is added, what is parallel averaged.
+        assert [x.tolist() for x in got] == [[3.0, 3.0], [3.0, 3.0], [1.0]]
+    with pytest.raises(NotImplementedError, match="slices can only be summed or averaged"):
+        hvd.allreduce(tf.IndexedSlices([1.0], [0]), op=hvd.Adasum)
+
+
+@pytest.mark.smoke
+def test_adasum():
+    run_ranks(_adasum, 2, timeout_s=60)

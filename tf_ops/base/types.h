@@ -53,9 +53,6 @@ const char* Name(ReduceOp op);  // "Average"
 size_t ItemBytes(DType dtype);  // 1, 2, 4 or 8
 bool IsFloating(DType dtype);
 
-// Adasum belongs to a later release; Kind values without an implementation are
-// refused by collectives/table.cc.
-
 }  // namespace hvd
 
 #endif  // TF_OPS_BASE_TYPES_H_

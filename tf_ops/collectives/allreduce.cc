@@ -2,14 +2,16 @@
 
 #include "tf_ops/collectives/algorithms/allreduce.h"
 
+#include "tf_ops/collectives/algorithms/adasum.h"
+
 #include "tf_ops/collectives/collective.h"
 #include "tf_ops/collectives/select.h"
 
 namespace hvd {
 namespace {
 
-Status ValidateAllreduce(const Signature& s, const std::vector<int>&) {
-  return ValidateReduction(s);
+Status ValidateAllreduce(const Signature& s, const std::vector<int>& members) {
+  return ValidateReduction(s, members);
 }
 
 Status AgreeAllreduce(const Signature& a, int rank_a, const Signature& b, int rank_b) {
@@ -18,6 +20,7 @@ Status AgreeAllreduce(const Signature& a, int rank_a, const Signature& b, int ra
 }
 
 Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scratch) {
+  if (call.reduction.op == ReduceOp::kAdasum) return AllreduceAdasum(transport, call);
   const size_t bytes = call.TotalCount() * ItemBytes(call.dtype);
   switch (SelectAllreduce(transport.size(), bytes)) {
     case AllreduceAlgorithm::kExchange:

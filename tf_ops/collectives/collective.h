@@ -100,6 +100,9 @@ size_t SizeCount(const Signature& signature, int n);
 // Whether two requests are the same but for SizesOf().
 bool SameButSizes(const Signature& a, const Signature& b);
 
+// Whether the request may travel in parts, each with a part of its elements.
+bool CanBeCut(const Signature& signature);
+
 // An output as large as the input.
 std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Around& around);
 
@@ -108,7 +111,7 @@ Status AgreeOnShapes(const Signature& a, int rank_a, const Signature& b, int ran
 Status AgreeOnRows(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
 // What a reduction and its factors must fulfil, and what two ranks must agree on of them.
-Status ValidateReduction(const Signature& signature);
+Status ValidateReduction(const Signature& signature, const std::vector<int>& members);
 Status AgreeOnReduction(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
 // InvalidArgument: a tensor is a scalar, but "`what`" needs rows.

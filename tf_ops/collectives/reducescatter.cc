@@ -12,9 +12,9 @@
 namespace hvd {
 namespace {
 
-Status ValidateReducescatter(const Signature& s, const std::vector<int>&) {
+Status ValidateReducescatter(const Signature& s, const std::vector<int>& members) {
   HVD_RETURN_IF_ERROR(ValidateRows(s, "scatter"));
-  return ValidateReduction(s);
+  return ValidateReduction(s, members);
 }
 
 Status AgreeReducescatter(const Signature& a, int rank_a, const Signature& b, int rank_b) {

@@ -22,6 +22,10 @@ Status Differ(const Signature& a, const std::string& what, int rank_a, const std
                                            rule));
 }
 
+bool CanBeCut(const Signature& s) {
+  return FindCollective(s.kind)->elementwise && s.op != ReduceOp::kAdasum;
+}
+
 std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Around&) {
   return signature.shapes[i];
 }
@@ -57,9 +61,21 @@ Status ValidateRows(const Signature& s, const std::string& what) {
   return Status::Ok();
 }
 
-Status ValidateReduction(const Signature& s) {
+Status ValidateReduction(const Signature& s, const std::vector<int>& members) {
   if (s.op == ReduceOp::kAdasum) {
-    return Status::Unimplemented(StrCat(s.Title(), ": Adasum is not built yet; use Average"));
+    const size_t n = members.size();
+    if (s.kind != Kind::kAllreduce) {
+      return Status::InvalidArgument(
+          StrCat(s.Title(), ": Adasum looks at whole tensors, so only an allreduce can have it"));
+    }
+    if (!IsFloating(s.dtype)) {
+      return Status::InvalidArgument(
+          StrCat(s.Title(), ": Adasum is for floating types, not ", Name(s.dtype), "; use Sum"));
+    }
+    if ((n & (n - 1)) != 0) {
+      return Status::InvalidArgument(StrCat(s.Title(), ": Adasum needs 1, 2, 4, 8 ... ranks, not ",
+                                            n, "; use Average"));
+    }
   }
   if (s.dtype == DType::kBool && s.op == ReduceOp::kAverage) {
     return Status::InvalidArgument(

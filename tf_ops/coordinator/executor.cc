@@ -86,7 +86,9 @@ void Executor::Launch(std::unique_ptr<Work> work) {
     SubsetTransport there(&whole, PlacesOfThere(raw->response));
     return done(RunGeneric(there, call));
   }
-  if (whole.IsNative(call.kind)) return whole.Launch(call, done);
+  // Adasum is no reduction element by element, as which transports know an allreduce.
+  const bool native = whole.IsNative(call.kind) && call.reduction.op != ReduceOp::kAdasum;
+  if (native) return whole.Launch(call, done);
   done(RunGeneric(whole, call));
 }
 

@@ -173,7 +173,7 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
   }
   if (whole) return Status::Ok();
   const int64_t count = first.count();
-  if (elementwise && response.part_count > 0 && response.part_count <= count &&
+  if (CanBeCut(first) && response.part_count > 0 && response.part_count <= count &&
       response.part_begin <= count - response.part_count) {
     return Status::Ok();
   }

@@ -45,7 +45,7 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
 }
 
 int64_t PartCount(const Signature& s, int64_t threshold_bytes) {
-  if (!FindCollective(s.kind)->elementwise || threshold_bytes == 0 ||
+  if (!CanBeCut(s) || threshold_bytes == 0 ||
       s.bytes() <= std::max(threshold_bytes, kLeastPartBytes)) {
     return s.count();
   }

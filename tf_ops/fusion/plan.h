@@ -25,7 +25,7 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
 // A part of a tensor costs a round of its own, so smaller ones only cost time.
 inline constexpr int64_t kLeastPartBytes = 256 << 10;
 
-// The elements that travel at once: all of a tensor, or, of one that is elementwise and larger
+// The elements that travel at once: all of a tensor, or, of one that can be cut and is larger
 // than both `threshold_bytes` and kLeastPartBytes, a part of about the larger of the two.
 int64_t PartCount(const Signature& s, int64_t threshold_bytes);
 

@@ -91,7 +91,9 @@ Status Runtime::Enqueue(std::shared_ptr<Request> request, uint64_t* id) {
   Status status = Complete(&request->signature, static_cast<int>(members.size()));
   if (status.ok()) status = Validate(s, members, world_.rank);
   if (status.ok()) status = queue_.Add(request, id);
-  if (status.code() == Code::kInvalidArgument) Refuse(s, status.message());
+  if (status.code() == Code::kInvalidArgument || status.code() == Code::kUnimplemented) {
+    Refuse(s, status.message());
+  }
   return status;
 }
 

@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
+from horovod.common.reduce_ops import Average, ReduceOp, Sum
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.compression import Compression, Compressor
@@ -34,22 +34,12 @@ __all__ = [
     "join",
     "on_device",
     "over_size",
-    "refuse_adasum",
 ]
 
 
 def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
     """Returns a context that places ops on `device`; '' leaves the placement as it is."""
     return tf.device(device) if device else contextlib.nullcontext()
-
-
-def refuse_adasum(who: str, op: ReduceOp) -> None:
-    """Raises NotImplementedError if the reduction is Adasum."""
-    if op == Adasum:
-        raise NotImplementedError(
-            f"{who}: op=Adasum is not built yet; use op=Average, or op=Sum with a smaller "
-            "learning rate"
-        )
 
 
 def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
@@ -105,9 +95,8 @@ def combine(
       What `allreduce` returns.
 
     Raises:
-      NotImplementedError: Adasum, or slices with what only dense tensors can have.
+      NotImplementedError: slices with what only dense tensors can have.
     """
-    refuse_adasum("allreduce", op)
     if isinstance(tensor, tf.IndexedSlices):
         if op not in (Average, Sum):
             raise NotImplementedError(
@@ -194,8 +183,11 @@ def allreduce(
       device_dense: where to place the op for a dense tensor; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
       compression: what to make of the tensor for the wire, such as `Compression.fp16`.
-      op: Average (the default), Sum, Min, Max or Product.  For bool Sum is "or" and Product is
-        "and"; Average is an error.  The average of integers is rounded toward zero.
+      op: Average (the default), Sum, Min, Max, Product or Adasum.  For bool Sum is "or" and Product
+        is "and"; Average is an error.  The average of integers is rounded toward zero.  Adasum
+        (Maleki et al., arXiv:2006.02924) adds what is orthogonal and averages what is parallel, so
+        that the learning rate need not follow the number of ranks; for floating types and 1, 2, 4,
+        8 ... ranks.
       prescale_factor: multiplies each rank's tensor before the reduction.
       postscale_factor: multiplies the result; for Average, on top of 1 / size.
       name: the same on all ranks, and in flight once at a time.  Default: the tensor's name,
@@ -209,7 +201,7 @@ def allreduce(
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
       NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
-        factors; op=Adasum.
+        factors.
     """
     return combine(
         tensor,

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
-from horovod.tensorflow.collectives import on_device, refuse_adasum
+from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.compression import Compression, Compressor
 
 __all__ = ["alltoall", "dense", "reducescatter"]
@@ -97,7 +97,7 @@ def reducescatter(
       tensor: shape [rows, ...], the same on all ranks.  The dtypes of `allreduce`.
       device_dense: where to place the op; default: as TensorFlow decides.
       compression: what to make of the tensor for the wire, such as `Compression.fp16`.
-      op: as for `allreduce`.
+      op: as for `allreduce`, but Adasum.
       name: the same on all ranks; see `allreduce`.
       process_set: the ranks that take part.
       ignore_name_scope: whether to leave the name scope out of the name.
@@ -109,10 +109,9 @@ def reducescatter(
 
     Raises:
       ValueError: `init()` was not called.
-      NotImplementedError: op=Adasum, or `tf.IndexedSlices`.
+      NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("reducescatter")
-    refuse_adasum("reducescatter", op)
     with on_device(device_dense):
         compressed, context = compression.compress(dense(tensor, "reducescatter"))
         output = _raw.call(

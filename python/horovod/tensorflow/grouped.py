@@ -15,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.collectives import combine, on_device, refuse_adasum
+from horovod.tensorflow.collectives import combine, on_device
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.exchange import dense
 
@@ -84,7 +84,6 @@ def combine_group(
     Returns:
       What `grouped_allreduce` returns.
     """
-    refuse_adasum("grouped_allreduce", op)
     results: dict[int, Any] = {}
     dense: list[int] = []
     for place, tensor in enumerate(tensors):
@@ -168,7 +167,7 @@ def grouped_allreduce(
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
-      NotImplementedError: op=Adasum; or what `allreduce` cannot do with `tf.IndexedSlices`.
+      NotImplementedError: what `allreduce` cannot do with `tf.IndexedSlices`.
     """
     _raw.require_init("grouped_allreduce")
     return combine_group(
@@ -248,7 +247,7 @@ def grouped_reducescatter(
         of `allreduce`; those of one dtype are a group.
       device_dense: where to place the ops; default: as TensorFlow decides.
       compression: what to make of the tensors for the wire, such as `Compression.fp16`.
-      op: as for `allreduce`.
+      op: as for `allreduce`, but Adasum.
       process_set: the ranks that take part.
       prescale_factor: multiplies each rank's tensors before the reduction.
       postscale_factor: multiplies the results; for Average, on top of 1 / size.
@@ -259,10 +258,9 @@ def grouped_reducescatter(
 
     Raises:
       ValueError: `init()` was not called.
-      NotImplementedError: op=Adasum, or `tf.IndexedSlices`.
+      NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("grouped_reducescatter")
-    refuse_adasum("grouped_reducescatter", op)
     with on_device(device_dense):
         pairs = [compression.compress(dense(t, "grouped_reducescatter")) for t in tensors]
         outputs = _by_dtype(

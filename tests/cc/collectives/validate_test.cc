@@ -52,6 +52,10 @@ std::vector<Case> Cases() {
   bool_average.op = ReduceOp::kAverage;
   Signature adasum = Of(Kind::kAllreduce);
   adasum.op = ReduceOp::kAdasum;
+  Signature integer_adasum = adasum;
+  integer_adasum.dtype = DType::kInt32;
+  Signature adasum_of_rows = adasum;
+  adasum_of_rows.kind = Kind::kReducescatter;
   Signature far_root = Of(Kind::kBroadcast);
   far_root.root = 7;
   Signature negative_root = Of(Kind::kBroadcast);
@@ -65,7 +69,9 @@ std::vector<Case> Cases() {
       {"allgather", Of(Kind::kAllgather, {0, 5}), Code::kOk, ""},
       {"scalar allgather", Of(Kind::kAllgather, {}), Code::kInvalidArgument, "scalar"},
       {"average of bools", bool_average, Code::kInvalidArgument, "bool"},
-      {"Adasum", adasum, Code::kUnimplemented, "Adasum"},
+      {"Adasum of three ranks", adasum, Code::kInvalidArgument, "2, 4, 8"},
+      {"Adasum of integers", integer_adasum, Code::kInvalidArgument, "floating types"},
+      {"Adasum of rows", adasum_of_rows, Code::kInvalidArgument, "only an allreduce"},
       {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
       {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
       {"no name", nameless, Code::kInvalidArgument, "name"},
