@@ -3,7 +3,6 @@
 #include "tf_ops/collectives/algorithms/allreduce.h"
 
 #include "tf_ops/collectives/algorithms/adasum.h"
-
 #include "tf_ops/collectives/collective.h"
 #include "tf_ops/collectives/select.h"
 

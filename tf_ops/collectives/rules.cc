@@ -73,8 +73,8 @@ Status ValidateReduction(const Signature& s, const std::vector<int>& members) {
           StrCat(s.Title(), ": Adasum is for floating types, not ", Name(s.dtype), "; use Sum"));
     }
     if ((n & (n - 1)) != 0) {
-      return Status::InvalidArgument(StrCat(s.Title(), ": Adasum needs 1, 2, 4, 8 ... ranks, not ",
-                                            n, "; use Average"));
+      return Status::InvalidArgument(
+          StrCat(s.Title(), ": Adasum needs 1, 2, 4, 8 ... ranks, not ", n, "; use Average"));
     }
   }
   if (s.dtype == DType::kBool && s.op == ReduceOp::kAverage) {

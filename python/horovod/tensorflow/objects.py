@@ -1,7 +1,8 @@
 """Python objects between ranks.
 
-They travel outside TensorFlow, so the calls work alike in eager code, while a graph is built, and
-beside a session; they are made when they are called, never when a graph runs.
+They travel pickled and outside TensorFlow, so the calls work alike in eager code, while a graph is
+built, and beside a session; they are made when they are called, never when a graph runs.  What is
+unpickled comes from the ranks of the job, which have proved that they know its secret.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cloudpickle
 import tensorflow as tf
 
-from horovod.common import core, objects
+from horovod.common import basics, byte_exchange, core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _raw
@@ -69,7 +71,11 @@ def broadcast_object(
     _raw.require_init("broadcast_object")
     _raw.id_of(process_set, "broadcast_object")
     with _as_op_errors():
-        return objects.broadcast_object(obj, root_rank, name or "broadcast_object", process_set)
+        is_root = basics.rank() == root_rank
+        data = cloudpickle.dumps(obj) if is_root else b""
+        name = name or "broadcast_object"
+        received = byte_exchange.broadcast_bytes(data, root_rank, name, process_set)
+        return obj if is_root else cloudpickle.loads(received)
 
 
 def broadcast_object_fn(
@@ -120,4 +126,6 @@ def allgather_object(
     _raw.require_init("allgather_object")
     _raw.id_of(process_set, "allgather_object")
     with _as_op_errors():
-        return objects.allgather_object(obj, name or "allgather_object", process_set)
+        data = cloudpickle.dumps(obj)
+        parts = byte_exchange.allgather_bytes(data, name or "allgather_object", process_set)
+        return [cloudpickle.loads(part) for part in parts]

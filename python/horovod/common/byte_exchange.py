@@ -1,7 +1,6 @@
-"""Python objects between ranks, pickled, through the C API: no framework takes part.
+"""Bytes between ranks, through the C API: no framework takes part.
 
-The calls block, and return on every rank when its part is done; Ctrl-C works meanwhile.  What is
-unpickled comes from the ranks of the job, which have proved that they know its secret.
+The calls block, and return on every rank when its part is done; Ctrl-C works meanwhile.
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from horovod.common import core
 from horovod.common.process_sets import ProcessSet
 
-__all__ = ["allgather_object", "broadcast_object"]
+__all__ = ["allgather_bytes", "broadcast_bytes"]
 
 _ALLGATHER, _BROADCAST = 1, 2  # hvd_kind
 _UINT8, _INT64 = 1, 6  # hvd_dtype
@@ -102,53 +99,47 @@ def _int64s(data: memoryview) -> list[int]:
     ]
 
 
-def broadcast_object(obj: Any, root_rank: int, name: str, process_set: ProcessSet) -> Any:
-    """Gives every rank the root's object.
+def broadcast_bytes(data: bytes, root_rank: int, name: str, process_set: ProcessSet) -> memoryview:
+    """Gives every rank the root's bytes.
 
     Args:
-      obj: what cloudpickle can pickle; looked at on the root only.
+      data: of any length, the root's alone counts.
       root_rank: whose; a rank of the job.
       name: the same on all ranks.
       process_set: the ranks that take part, known to the ranks.
 
     Returns:
-      The object itself on the root, a copy elsewhere.
+      The bytes.
 
     Raises:
       CoreError: a collective failed.
     """
     fields = {"root": root_rank, "process_set": int(process_set.process_set_id or 0)}
     is_root = core.load().hvd_rank() == root_rank
-    data = cloudpickle.dumps(obj) if is_root else b""
-    size = _int64s(_Call(_BROADCAST, f"{name}.size", _INT64, _int64(len(data)), **fields).result())[
-        0
-    ]
-    # The others' bytes are only as many.
-    data = data if is_root else bytes(size)
-    received = _Call(_BROADCAST, f"{name}.data", _UINT8, data, **fields).result()
-    return obj if is_root else cloudpickle.loads(received)
+    length = _Call(_BROADCAST, f"{name}.size", _INT64, _int64(len(data)), **fields).result()
+    data = data if is_root else bytes(_int64s(length)[0])
+    return _Call(_BROADCAST, f"{name}.data", _UINT8, data, **fields).result()
 
 
-def allgather_object(obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
-    """Gives every rank all ranks' objects.
+def allgather_bytes(data: bytes, name: str, process_set: ProcessSet) -> list[memoryview]:
+    """Gives every rank all ranks' bytes.
 
     Args:
-      obj: what cloudpickle can pickle.
+      data: of any length.
       name: the same on all ranks.
       process_set: the ranks that take part, known to the ranks.
 
     Returns:
-      The objects in rank order, all of them copies.
+      The bytes of each rank, in rank order.
 
     Raises:
       CoreError: a collective failed.
     """
     fields = {"process_set": int(process_set.process_set_id or 0)}
-    data = cloudpickle.dumps(obj)
     sizes = _Call(_ALLGATHER, f"{name}.sizes", _INT64, _int64(len(data)), **fields)
     all_data = _Call(_ALLGATHER, f"{name}.data", _UINT8, data, **fields).result()
-    objects, begin = [], 0
+    parts, begin = [], 0
     for size in _int64s(sizes.result()):
-        objects.append(cloudpickle.loads(all_data[begin : begin + size]))
+        parts.append(all_data[begin : begin + size])
         begin += size
-    return objects
+    return parts
