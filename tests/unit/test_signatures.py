@@ -56,7 +56,7 @@ alltoall(tensor, splits=None, name=None, ignore_name_scope=False, {GLOBAL})
 reducescatter(tensor, device_dense='', {NONE}, op=Average, name=None, {GLOBAL}, \
 ignore_name_scope=False, prescale_factor=1.0, postscale_factor=1.0)
 grouped_reducescatter(tensors, device_dense='', {NONE}, op=Average, {GLOBAL}, \
-prescale_factor=1.0, postscale_factor=1.0)
+prescale_factor=1.0, postscale_factor=1.0, name=None)
 join()
 barrier({GLOBAL})
 broadcast_variables(variables, root_rank, {GLOBAL}, inplace=False)
@@ -86,24 +86,14 @@ op_library_path()
 NOT_BUILT_YET = {
     "PartialDistributedGradientTape",
     "SyncBatchNormalization",
-    "allgather_object",
-    "alltoall",
-    "broadcast_",
-    "broadcast_object",
-    "broadcast_object_fn",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "join",
-    "reducescatter",
 }
 
 # Modules that programs import names from, beside horovod.tensorflow itself.
 OLD_PATHS = {
     "horovod.tensorflow.compression": "Compression Compressor FP16Compressor NoneCompressor",
     "horovod.tensorflow.functions": "broadcast_global_variables broadcast_variables",
-    "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather "
-    "broadcast handle_average_backwards_compatibility init is_homogeneous local_rank local_size "
+    "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather alltoall "
+    "broadcast broadcast_ grouped_allgather join reducescatter handle_average_backwards_compatibility init is_homogeneous local_rank local_size "
     "rank rank_op shutdown size size_op",
     "horovod.tensorflow.util": "_executing_eagerly check_extension refs_to_vars split_list "
     "vars_to_refs",

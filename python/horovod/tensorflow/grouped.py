@@ -233,6 +233,7 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    *,
     name: str | None = None,
 ) -> list[tf.Tensor]:
     """Combines each of some tensors and divides the rows, as `reducescatter`; all or none.
