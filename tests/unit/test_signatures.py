@@ -92,9 +92,9 @@ NOT_BUILT_YET = {
 OLD_PATHS = {
     "horovod.tensorflow.compression": "Compression Compressor FP16Compressor NoneCompressor",
     "horovod.tensorflow.functions": "broadcast_global_variables broadcast_variables",
-    "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather alltoall "
-    "broadcast broadcast_ grouped_allgather join reducescatter handle_average_backwards_compatibility init is_homogeneous local_rank local_size "
-    "rank rank_op shutdown size size_op",
+    "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather "
+    "alltoall broadcast broadcast_ grouped_allgather handle_average_backwards_compatibility init "
+    "is_homogeneous join local_rank local_size rank rank_op reducescatter shutdown size size_op",
     "horovod.tensorflow.util": "_executing_eagerly check_extension refs_to_vars split_list "
     "vars_to_refs",
     "horovod.tensorflow": "Adasum Average Max Min Product Sum check_extension "
