@@ -1,7 +1,7 @@
 """Collectives of the core alone: ranks in C++, without a framework and without Python.
 
 The ranks are processes of `tests/bench/cc/core_rank.cc`, linked to the libhorovod_core.so that the
-build made; knobs in the environment count, as for every rank.  Over "shm" and "tcp" it is the data
+build made; knobs of the caller do not reach them.  Over "shm" and "tcp" it is the data
 plane, the control plane and the way there and back through the C API that are timed.
 """
 
@@ -16,12 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from tests.bench.native import NativeError, WrongResult, program
+from tests.bench import inherited
+from tests.bench.errors import BenchError, WrongResult
+from tests.bench.native import program
 
 __all__ = ["CASES", "CoreCase", "CoreRanks", "case_named", "run"]
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_ALLREDUCE, _ALLGATHER, _BROADCAST = 0, 1, 2  # hvd_kind
+_ALLREDUCE, _ALLGATHER, _BROADCAST, _ALLTOALL, _REDUCESCATTER = range(5)  # hvd_kind
 _FLOAT16, _BFLOAT16, _FLOAT32 = 7, 8, 9  # hvd_dtype
 _START_S = 60.0
 _END_S = 30.0
@@ -37,9 +39,11 @@ class CoreCase:
 
     Attributes:
       name: unique, as in `tests.bench.cases` where that has the same.
-      kind: hvd_kind; an allreduce is a sum, a broadcast is from rank 0.
+      kind: hvd_kind; reductions are sums, a broadcast is from rank 0, an alltoall has an equal part
+        for each rank, as far as that is possible.
       dtype: hvd_dtype.
-      elements: of each rank's input tensors.
+      elements: of each rank's input tensors; in an alltoall and reducescatter one for each rank
+        at least.
       tensors: how many, all in flight at once.
     """
 
@@ -64,6 +68,10 @@ CASES = (
     CoreCase("allgather 16 MiB", _ALLGATHER, _FLOAT32, 4 * _MIB),
     CoreCase("broadcast 1 MiB", _BROADCAST, _FLOAT32, _MIB // 4),
     CoreCase("broadcast 16 MiB", _BROADCAST, _FLOAT32, 4 * _MIB),
+    CoreCase("alltoall 1 MiB", _ALLTOALL, _FLOAT32, _MIB // 4),
+    CoreCase("alltoall 16 MiB", _ALLTOALL, _FLOAT32, 4 * _MIB),
+    CoreCase("reducescatter 1 MiB", _REDUCESCATTER, _FLOAT32, _MIB // 4),
+    CoreCase("reducescatter 16 MiB", _REDUCESCATTER, _FLOAT32, 4 * _MIB),
 )
 
 
@@ -95,7 +103,8 @@ def run(
 
     Raises:
       Unavailable: the program is not built.
-      WrongResult, NativeError: a result was wrong; a rank failed or did not answer.
+      WrongResult: a result was wrong.
+      BenchError: a rank failed or did not answer.
       ValueError: there is no such case.
     """
     chosen = CASES if cases is None else [case_named(name) for name in cases]
@@ -113,7 +122,7 @@ def run(
 class CoreRanks:
     """The ranks of one job, as a context manager; at its end none is left.
 
-    After a NativeError there is nothing to do but to leave it.
+    After a BenchError there is nothing to do but to leave it.
     """
 
     def __init__(
@@ -133,12 +142,12 @@ class CoreRanks:
 
         Raises:
           Unavailable: the program is not built.
-          NativeError: they did not come together.
+          BenchError: they did not come together.
         """
         self._patience_s = patience_s
         self._ranks: list[_Rank] = []
         path = str(program("core_rank"))
-        environment = {**os.environ, "HOROVOD_TRANSPORT": transport}
+        environment = {**inherited.environment(), "HOROVOD_TRANSPORT": transport}
         try:
             for rank in range(size):
                 command = [*prefix(rank), path, str(rank), str(size)]
@@ -177,13 +186,14 @@ class CoreRanks:
     def time(self, case: CoreCase, iterations: int, seeds: Sequence[int] = ()) -> float:
         """Returns the median seconds of `iterations`, of the slowest rank.
 
-        Args:
-          case: what to do.
-          iterations: >= 1, the same on all ranks.
-          seeds: of each rank's inputs, 0 if not given; a check fails unless all are equal.
+          Args:
+            case: what to do.
+            iterations: >= 1, the same on all ranks.
+            seeds: of each rank's inputs, 0 if not given; a check fails unless all are equal.
 
-        Raises:
-          WrongResult, NativeError: a result was wrong; a rank failed or did not answer.
+          Raises:
+            WrongResult: a result was wrong.
+        BenchError: a rank failed or did not answer.
         """
         answers = self._obey("time", "seconds", case, iterations, seeds)
         return max(float(answer) for answer in answers)
@@ -192,7 +202,7 @@ class CoreRanks:
         """Does the same without a clock in the loop.
 
         Raises:
-          WrongResult, NativeError: as `time`.
+          WrongResult, BenchError: as `time`.
         """
         self._obey("repeat", "repeated", case, iterations, ())
 
@@ -292,9 +302,7 @@ class _Rank:
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode(errors="replace")
 
-    def _error(self, what: str) -> NativeError:
+    def _error(self, what: str) -> BenchError:
         size = os.fstat(self._said_fd).st_size
         said = os.pread(self._said_fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-        return NativeError(
-            f"core_rank {self.rank}: {what}\n{said.decode(errors='replace')}".strip()
-        )
+        return BenchError(f"core_rank {self.rank}: {what}\n{said.decode(errors='replace')}".strip())

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench.core import CoreRanks, case_named
-from tests.bench.native import NativeError, Unavailable
+from tests.bench.errors import BenchError, Unavailable
 
 __all__ = ["JOBS", "count", "parse"]
 
@@ -54,7 +54,7 @@ def count(iterations: int = _ITERATIONS, jobs: Sequence[_Job] = JOBS) -> dict[st
 
     Raises:
       Unavailable: no valgrind, or the program is not built.
-      NativeError: a rank failed, or callgrind wrote something unknown.
+      BenchError: a rank failed, or callgrind wrote something unknown.
     """
     if shutil.which("valgrind") is None:
         raise Unavailable("no valgrind here; install Debian's package valgrind")
@@ -97,18 +97,18 @@ def parse(outputs: list[str]) -> dict[str, int]:
       while the job starts, are left out.
 
     Raises:
-      NativeError: not exactly one file is of such a thread, or one has no total.
+      BenchError: not exactly one file is of such a thread, or one has no total.
     """
     counts: dict[str, int] = {}
     for name, function in _THREADS:
         of_thread = [text for text in outputs if re.search(rf" {re.escape(function)}\b", text)]
         if len(of_thread) != 1:
-            raise NativeError(
+            raise BenchError(
                 f"callgrind saw {function} in {len(of_thread)} of {len(outputs)} threads, not in "
                 "one; name a function that only this thread runs in tests/bench/instructions.py"
             )
         total = _TOTAL.search(of_thread[0])
         if total is None:
-            raise NativeError(f"callgrind wrote no total for the {name}")
+            raise BenchError(f"callgrind wrote no total for the {name}")
         counts[name] = int(total.group(1))
     return counts

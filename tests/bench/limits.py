@@ -10,7 +10,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from tests.bench.native import NativeError, Unavailable, output_of, program
+from tests.bench.command import output_of
+from tests.bench.errors import BenchError, Unavailable
+from tests.bench.native import program
 
 __all__ = ["Unavailable", "futex_ping_pong", "memcpy", "received_bytes_per_s", "wire"]
 
@@ -31,7 +33,7 @@ def memcpy(seconds: float) -> float:
 
     Raises:
       Unavailable: the program is not built.
-      NativeError: it failed.
+      BenchError: it failed.
     """
     rates = output_of([str(program("memcpy_pair")), str(seconds)], seconds + _PATIENCE_S).split()
     return min(float(rate) for rate in rates)
@@ -45,7 +47,7 @@ def futex_ping_pong(seconds: float) -> float:
 
     Raises:
       Unavailable: the program is not built.
-      NativeError: it failed.
+      BenchError: it failed.
     """
     output = output_of([str(program("futex_pair")), str(seconds)], seconds + _PATIENCE_S)
     return float(output)
@@ -62,7 +64,7 @@ def wire(seconds: int = 4) -> float:
 
     Raises:
       Unavailable: no iperf3, no `ip`, not root, or no right to make namespaces.
-      NativeError: iperf3 failed, or something of it was left behind.
+      BenchError: iperf3 failed, or something of it was left behind.
     """
     for tool, package in (("ip", "iproute2"), ("iperf3", "iperf3")):
         if shutil.which(tool) is None:
@@ -88,12 +90,23 @@ def _two_namespaces() -> Iterator[tuple[str, str]]:
             for number, name in enumerate(names, 1):
                 _ip("-n", name, "addr", "add", f"{_NETWORK}.{number}/30", "dev", "wire")
                 _ip("-n", name, "link", "set", "wire", "up")
-        except NativeError as error:
+        except BenchError as error:
             raise Unavailable(f"no right to make network namespaces: {error}") from error
         yield names[0], names[1]
     finally:
-        for name in made:
-            _ip("netns", "delete", name)  # and with it the cable
+        _delete(made)
+
+
+def _delete(names: list[str]) -> None:
+    """Deletes namespaces, and with them the cable; the error of one keeps none of the others."""
+    errors = []
+    for name in names:
+        try:
+            _ip("netns", "delete", name)
+        except BenchError as error:
+            errors.append(str(error))
+    if errors:
+        raise BenchError("; ".join(errors))
 
 
 def _ip(*arguments: str) -> None:
@@ -132,7 +145,7 @@ def _received(namespace: str, seconds: int) -> float:
         )
         try:
             return received_bytes_per_s(ended.stdout)
-        except NativeError:
+        except BenchError:
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(_POLL_S)
@@ -142,12 +155,12 @@ def received_bytes_per_s(output: str) -> float:
     """Reads what iperf3's client prints with --json.
 
     Raises:
-      NativeError: it says that it failed, or says something else.
+      BenchError: it says that it failed, or says something else.
     """
     try:
         result = json.loads(output)
         if "error" not in result:
             return float(result["end"]["sum_received"]["bits_per_second"]) / 8
-        raise NativeError(f"iperf3: {result['error']}")
+        raise BenchError(f"iperf3: {result['error']}")
     except (KeyError, TypeError, ValueError) as error:
-        raise NativeError(f"iperf3 printed no result: {output[:_TAIL_CHARS]!r}") from error
+        raise BenchError(f"iperf3 printed no result: {output[:_TAIL_CHARS]!r}") from error

@@ -8,14 +8,16 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.bench.command import output_of
+from tests.bench.errors import BenchError
+
 __all__ = ["ROOT", "SYSTEMS", "System", "interpreter", "system_named", "usable"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).absolute().parents[2]
 
 # Where the interpreters are; each may be named by a variable instead.
 _VENVS = {
@@ -26,8 +28,10 @@ _VENVS = {
 _HOW_TO_GET = {
     "ours": "run `make build`",
     "peer": "`make bench` builds the peer; look at what it said",
-    "torch": "`make bench` installs it unless BENCH_TORCH=0",
+    "torch": "`make bench` installs it; look at what it said",
 }
+# Set to 0 they leave these out, be they installed or not.
+_LEFT_OUT_BY = {"peer": "BENCH_PEER", "torch": "BENCH_TORCH"}
 _CHECK_S = 120.0  # the peer loads TensorFlow to say what it was built with
 
 
@@ -37,7 +41,7 @@ class System:
 
     Attributes:
       name: unique and short, e.g. "mpi".
-      title: for a table's legend.
+      title: for a table's legend, after the name.
       judged: whether a row's ratio may be taken of it: ours, and the peer's configurations.
       backend: the module that the rank program loads; see `rank_backend`.
       venv: "ours", "peer" or "torch": whose interpreter runs it.
@@ -87,10 +91,17 @@ def _mpi(name: str, title: str, **more: str) -> System:
 
 
 SYSTEMS = (
-    System("ours", "this tree, shared memory", True, _HOROVOD, "ours", "horovodrun"),
+    System(
+        "ours",
+        "this tree as it comes: shared memory inside a host, TCP between hosts",
+        True,
+        _HOROVOD,
+        "ours",
+        "horovodrun",
+    ),
     System(
         "ours-tcp",
-        "this tree, TCP",
+        "this tree over TCP, as between hosts",
         False,
         _HOROVOD,
         "ours",
@@ -99,7 +110,7 @@ SYSTEMS = (
     ),
     System(
         "gloo",
-        "Horovod 0.28.1, Gloo",
+        "Horovod 0.28.1 with Gloo, by its horovodrun",
         True,
         _HOROVOD,
         "peer",
@@ -108,12 +119,22 @@ SYSTEMS = (
         # While it is not at its turn it is stopped, which its default of 30 s does not survive.
         {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3600"},
     ),
-    _mpi("mpi", "Horovod 0.28.1, MPI"),
-    _mpi("mpi-0.1ms", "Horovod 0.28.1, MPI, cycle time 0.1 ms", HOROVOD_CYCLE_TIME="0.1"),
-    System("torch", "torch.distributed, gloo", False, "tests.bench.rank_torch", "torch"),
+    _mpi("mpi", "Horovod 0.28.1 with MPI, by mpirun"),
+    _mpi(
+        "mpi-0.1ms",
+        "Horovod 0.28.1 with MPI and HOROVOD_CYCLE_TIME=0.1, which it does not do by itself",
+        HOROVOD_CYCLE_TIME="0.1",
+    ),
+    System(
+        "torch",
+        "torch.distributed with gloo, one thread, without TensorFlow",
+        False,
+        "tests.bench.rank_torch",
+        "torch",
+    ),
     System(
         "tf.distribute",
-        "tf.distribute, RING",
+        "TensorFlow's own collectives over gRPC, RING",
         False,
         "tests.bench.rank_tf_distribute",
         "ours",
@@ -142,6 +163,9 @@ def interpreter(venv: str) -> Path:
 
 def usable(system: System) -> str | None:
     """Returns None, or why the system cannot be measured here and what to do about it."""
+    variable = _LEFT_OUT_BY.get(system.venv, "")
+    if os.environ.get(variable) == "0":
+        return f"left out: {variable}=0"
     python = interpreter(system.venv)
     if not python.exists():
         return f"there is no {python}; {_HOW_TO_GET[system.venv]}"
@@ -180,18 +204,8 @@ def _cannot_import(python: Path, module: str, cure: str) -> str | None:
 
 
 def _output(command: list[str]) -> str:
-    """Everything that it prints; why it could not run, if it could not."""
+    """What it prints; why it could not run, if it could not."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_CHECK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return output_of(command, _CHECK_S)
+    except BenchError as error:
         return str(error)
-    return done.stdout

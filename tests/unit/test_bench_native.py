@@ -13,10 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.bench import core, instructions, limits, native
+from tests.bench.command import output_of
 from tests.bench.core import CASES, CoreCase, CoreRanks, case_named
-from tests.bench.native import NativeError, Unavailable, WrongResult
+from tests.bench.errors import BenchError, Unavailable, WrongResult
 
-_EVERY_KIND = ("allreduce 4 B", "allreduce 1000 x 64 B", "allgather 1 MiB", "broadcast 1 MiB")
+_EVERY_KIND = (
+    "allreduce 4 B",
+    "allreduce 1000 x 64 B",
+    "allgather 1 MiB",
+    "broadcast 1 MiB",
+    "alltoall 1 MiB",
+    "reducescatter 1 MiB",
+)
 _SIXTEEN_BITS = ("allreduce float16 16 MiB", "allreduce bfloat16 16 MiB")
 
 
@@ -70,7 +78,7 @@ def test_a_wrong_result_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rank_that_dies_is_an_error_and_none_is_left() -> None:
     # The survivor may say why before the dead one is asked, or the other way round.
-    ended = pytest.raises(NativeError, match=r"core_rank 0: failed .*rank 1|core_rank 1: it has")
+    ended = pytest.raises(BenchError, match=r"core_rank 0: failed .*rank 1|core_rank 1: it has")
     with ended, CoreRanks(2, "auto") as ranks:
         pids = ranks.pids
         os.kill(pids[1], signal.SIGKILL)
@@ -79,7 +87,7 @@ def test_a_rank_that_dies_is_an_error_and_none_is_left() -> None:
 
 
 def test_a_rank_that_does_not_answer_is_an_error_and_none_is_left() -> None:
-    late = pytest.raises(NativeError, match="it did not answer in time")
+    late = pytest.raises(BenchError, match="it did not answer in time")
     with late, CoreRanks(2, "auto", patience_s=0.5) as ranks:
         pids = ranks.pids
         os.kill(pids[1], signal.SIGSTOP)
@@ -87,10 +95,14 @@ def test_a_rank_that_does_not_answer_is_an_error_and_none_is_left() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_the_error_of_a_rank_that_cannot_start_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "many")
-    with pytest.raises(NativeError, match=r"HOROVOD_CACHE_CAPACITY.*many"):
-        core.run(1, "auto", 0.01, ["allreduce 4 B"])
+def test_the_error_of_a_rank_that_cannot_start_is_shown() -> None:
+    with pytest.raises(BenchError, match=r"HOROVOD_TRANSPORT.*pigeon"):
+        core.run(1, "pigeon", 0.01, ["allreduce 4 B"])
+
+
+def test_the_callers_knobs_do_not_reach_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_CACHE_CAPACITY", "many")  # a rank that saw it would refuse it
+    assert core.run(1, "auto", 0.01, ["allreduce 4 B"])["allreduce 4 B"] > 0
 
 
 def test_an_unknown_case_is_named() -> None:
@@ -106,13 +118,18 @@ def test_limits_are_plausible() -> None:
 @pytest.mark.parametrize("name", ["memcpy_pair", "futex_pair"])
 @pytest.mark.parametrize("arguments", [[], ["0"], ["soon"], ["1", "1"]])
 def test_a_bad_argument_is_refused(name: str, arguments: list[str]) -> None:
-    with pytest.raises(NativeError, match="exit status 2: usage: "):
-        native.output_of([str(native.program(name)), *arguments], 10)
+    with pytest.raises(BenchError, match="exit status 2: usage: "):
+        output_of([str(native.program(name)), *arguments], 10)
 
 
 def test_a_program_that_hangs_is_ended() -> None:
-    with pytest.raises(NativeError, match=r"still running after 0\.1 s"):
-        native.output_of([sys.executable, "-c", "import time; time.sleep(60)"], 0.1)
+    with pytest.raises(BenchError, match=r"still running after 0\.1 s"):
+        output_of([sys.executable, "-c", "import time; time.sleep(60)"], 0.1)
+
+
+def test_a_program_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(BenchError, match=r"no-such-program 1: does not start: .*No such file"):
+        output_of(["no-such-program", "1"], 10)
 
 
 def test_a_missing_program_says_what_to_type() -> None:
@@ -139,6 +156,39 @@ def test_the_wire_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
         limits.wire()
 
 
+@pytest.fixture
+def fake_ip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Puts an `ip` first on the path that does nothing but note its arguments; the file of them.
+
+    It fails at whatever is the word in its folder's file `fails`.
+    """
+    said = tmp_path / "said"
+    (tmp_path / "fails").write_text("nothing")
+    command = tmp_path / "ip"
+    command.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$*" >> {said}\nread word < {tmp_path}/fails\n'
+        'case "$*" in *"$word"*) echo "$word is lost" >&2; exit 1;; esac\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return said
+
+
+@pytest.mark.parametrize("end", ["a", "b"])
+def test_a_namespace_that_stays_keeps_not_the_other(fake_ip: Path, end: str) -> None:
+    with pytest.raises(BenchError, match="is lost"), limits._two_namespaces() as names:
+        lost = {"a": names[0], "b": names[1]}[end]
+        fake_ip.with_name("fails").write_text(f"netns delete {lost}")
+    deleted = [line.split()[2] for line in fake_ip.read_text().splitlines() if "delete" in line]
+    assert deleted == list(names)
+
+
+def test_no_right_to_make_a_namespace_is_unavailable(fake_ip: Path) -> None:
+    fake_ip.with_name("fails").write_text("netns add")
+    with pytest.raises(Unavailable, match="netns add is lost"), limits._two_namespaces():
+        pass
+
+
 def test_no_namespace_is_left() -> None:
     try:
         assert limits.wire(seconds=1) > 1e6
@@ -163,7 +213,7 @@ def test_iperf3s_result_is_what_the_receiver_got() -> None:
     ],
 )
 def test_iperf3s_failure_is_an_error(output: str, text: str) -> None:
-    with pytest.raises(NativeError, match=text):
+    with pytest.raises(BenchError, match=text):
         limits.received_bytes_per_s(output)
 
 
@@ -194,7 +244,7 @@ def test_callgrinds_files_are_known_by_their_functions() -> None:
     ],
 )
 def test_strange_files_of_callgrind_are_an_error(outputs: list[str], text: str) -> None:
-    with pytest.raises(NativeError, match=text):
+    with pytest.raises(BenchError, match=text):
         instructions.parse(outputs)
 
 

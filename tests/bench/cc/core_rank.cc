@@ -17,7 +17,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -26,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/bench/cc/median.h"
 #include "tests/bench/cc/operation.h"
 #include "tf_ops/runtime/c_api.h"
 
@@ -97,9 +97,7 @@ double MedianSeconds(Operation* operation, int iterations) {
     MustRun(operation);
     samples_s.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  const auto middle = samples_s.begin() + samples_s.size() / 2;
-  std::nth_element(samples_s.begin(), middle, samples_s.end());
-  return *middle;
+  return Median(std::move(samples_s));
 }
 
 void Repeat(Operation* operation, int iterations) {

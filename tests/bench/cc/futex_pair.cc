@@ -11,7 +11,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <iostream>
+#include <vector>
 
+#include "tests/bench/cc/median.h"
 #include "tests/bench/cc/process_pair.h"
 
 namespace hvd_bench {

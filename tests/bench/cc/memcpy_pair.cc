@@ -5,7 +5,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <iostream>
+#include <vector>
 
+#include "tests/bench/cc/median.h"
 #include "tests/bench/cc/process_pair.h"
 
 namespace hvd_bench {

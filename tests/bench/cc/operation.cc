@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <sstream>
@@ -65,9 +66,28 @@ const char* KindName(hvd_kind kind) {
       return "allreduce";
     case HVD_ALLGATHER:
       return "allgather";
-    default:
+    case HVD_BROADCAST:
       return "broadcast";
+    case HVD_ALLTOALL:
+      return "alltoall";
+    case HVD_REDUCESCATTER:
+      return "reducescatter";
+    default:
+      return "unknown";
   }
+}
+
+bool IsSum(hvd_kind kind) { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
+
+// The elements of an input that are for `rank` where each rank has a part of them.
+Section PartOf(int rank, const OperationSpec& spec) {
+  const int64_t least = spec.elements / spec.size, more = spec.elements % spec.size;
+  return {rank * least + std::min<int64_t>(rank, more), least + (rank < more ? 1 : 0)};
+}
+
+Section SectionOf(const OperationSpec& spec) {
+  const bool divided = spec.kind == HVD_ALLTOALL || spec.kind == HVD_REDUCESCATTER;
+  return divided ? PartOf(spec.rank, spec) : Section{0, spec.elements};
 }
 
 }  // namespace
@@ -75,8 +95,14 @@ const char* KindName(hvd_kind kind) {
 Operation::Operation(const OperationSpec& spec)
     : spec_(spec),
       item_bytes_(ItemBytes(spec.dtype)),
-      output_elements_(spec.kind == HVD_ALLGATHER ? spec.elements * spec.size : spec.elements) {
+      section_(SectionOf(spec)),
+      num_sections_(spec.kind == HVD_ALLGATHER || spec.kind == HVD_ALLTOALL ? spec.size : 1) {
   sem_init(&all_done_, 0, 0);
+  if (spec.kind == HVD_ALLTOALL && spec.elements % spec.size != 0) {
+    for (int r = 0; r < spec.size; ++r) {
+      splits_.push_back(static_cast<int32_t>(PartOf(r, spec).count));
+    }
+  }
   Pattern pattern;
   for (int phase = 0; phase < kPeriod; ++phase) {
     pattern[phase] = Encode(InputValue(phase, spec.rank), spec.dtype);
@@ -88,7 +114,7 @@ Operation::Operation(const OperationSpec& spec)
          << spec.tensors << '.' << t;
     names_.push_back(name.str());
     inputs_.emplace_back(spec.elements * item_bytes_);
-    outputs_.emplace_back(output_elements_ * item_bytes_);
+    outputs_.emplace_back(num_sections_ * section_.count * item_bytes_);
     const int phase = (spec.seed + kTensorStep * t) % kPeriod;
     if (item_bytes_ == 4) {
       Fill<uint32_t>(pattern, phase, spec.elements, inputs_[t].data());
@@ -107,6 +133,8 @@ Operation::Operation(const OperationSpec& spec)
     request.prescale = request.postscale = 1.0;
     request.tensors = &tensors_.back();
     request.num_tensors = 1;
+    if (!splits_.empty()) request.splits = splits_.data();
+    request.num_splits = static_cast<int32_t>(splits_.size());
     request.done = &Operation::Done;
     request.context = this;
     requests_.push_back(request);
@@ -145,30 +173,28 @@ void Operation::Spoil() {
 }
 
 std::string Operation::FirstWrong() const {
-  // An allgather's output is one section for each rank; of the others there is one.
-  const int sections = spec_.kind == HVD_ALLGATHER ? spec_.size : 1;
-  for (int section = 0; section < sections; ++section) {
+  for (int section = 0; section < num_sections_; ++section) {
     Pattern pattern;
     for (int phase = 0; phase < kPeriod; ++phase) {
       int value = InputValue(phase, section);
-      for (int r = 1; spec_.kind == HVD_ALLREDUCE && r < spec_.size; ++r) {
+      for (int r = 1; IsSum(spec_.kind) && r < spec_.size; ++r) {
         value += InputValue(phase, r);
       }
       pattern[phase] = Encode(value, spec_.dtype);
     }
     for (int t = 0; t < spec_.tensors; ++t) {
       const char* const values =
-          outputs_[t].data() + section * spec_.elements * static_cast<int64_t>(item_bytes_);
-      const int phase = (spec_.seed + kTensorStep * t) % kPeriod;
+          outputs_[t].data() + section * section_.count * static_cast<int64_t>(item_bytes_);
+      const int phase = static_cast<int>((spec_.seed + kTensorStep * t + section_.begin) % kPeriod);
       const int64_t at = item_bytes_ == 4
-                             ? FirstDifference<uint32_t>(pattern, phase, spec_.elements, values)
-                             : FirstDifference<uint16_t>(pattern, phase, spec_.elements, values);
+                             ? FirstDifference<uint32_t>(pattern, phase, section_.count, values)
+                             : FirstDifference<uint16_t>(pattern, phase, section_.count, values);
       if (at < 0) continue;
       uint32_t got = 0;
       std::memcpy(&got, values + at * static_cast<int64_t>(item_bytes_), item_bytes_);
       std::ostringstream text;
       text << KindName(spec_.kind) << " '" << names_[t] << "': rank " << spec_.rank
-           << " has at element " << section * spec_.elements + at << " the bits 0x" << std::hex
+           << " has at element " << section * section_.count + at << " the bits 0x" << std::hex
            << got << ", not 0x" << pattern[(phase + at) % kPeriod];
       return text.str();
     }

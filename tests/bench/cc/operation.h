@@ -22,12 +22,20 @@ namespace hvd_bench {
 inline constexpr int kMostRanks = 13;
 
 struct OperationSpec {
-  hvd_kind kind = HVD_ALLREDUCE;  // allreduce (sum), allgather or broadcast (from rank 0)
+  // Reductions are sums, a broadcast is from rank 0.  An alltoall sends the r-th part of the
+  // elements to rank r, a reducescatter leaves it there; where they cannot be divided evenly, the
+  // first ranks have one more.
+  hvd_kind kind = HVD_ALLREDUCE;
   hvd_dtype dtype = HVD_FLOAT32;  // float32, float16 or bfloat16
-  int64_t elements = 1;           // of each rank's input tensors, >= 1
+  int64_t elements = 1;           // of each rank's input tensors, >= 1; divided: >= size
   int tensors = 1;                // >= 1
   int seed = 0;                   // of the inputs, the same on all ranks; >= 0
   int rank = 0, size = 1;         // size <= kMostRanks
+};
+
+// Some elements in a row.
+struct Section {
+  int64_t begin, count;
 };
 
 class Operation {
@@ -53,7 +61,11 @@ class Operation {
 
   const OperationSpec spec_;
   const size_t item_bytes_;
-  const int64_t output_elements_;
+  // Of the input, what each part of the output is made of: in an allgather and an alltoall the
+  // r-th part from rank r's input, else the only one.
+  const Section section_;
+  const int num_sections_;
+  std::vector<int32_t> splits_;  // of an alltoall that cannot be divided evenly; else empty
   std::vector<std::string> names_;
   std::vector<std::vector<char>> inputs_;
   std::vector<std::vector<char>> outputs_;

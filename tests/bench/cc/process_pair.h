@@ -9,12 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <new>
-#include <vector>
 
 namespace hvd_bench {
 
@@ -22,13 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 inline double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// REQUIRES: there is one.
-inline double Median(std::vector<double> values) {
-  const auto middle = values.begin() + values.size() / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Seconds from the command line, or the end of the program.
