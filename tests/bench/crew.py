@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.bench import processes, rank_place
+from tests.bench import inherited, processes, rank_place
 from tests.bench.channel import SOCKET, SPAWNED_S, Channel
+from tests.bench.errors import BenchError, WrongResult
 from tests.bench.systems import ROOT, System
 
-__all__ = ["BenchError", "Crew"]
+__all__ = ["Crew"]
 
 _MARK = "BENCH_JOB"
 _START_S = 180.0  # eight imports of TensorFlow on two busy cores
@@ -33,8 +34,6 @@ _STACKS_S = 0.5
 _POLL_S = 0.02
 _TAIL_CHARS = 4000
 
-# What the caller's environment says about these would hold for one system and not for another.
-_NOT_INHERITED = ("HOROVOD_", "OMPI_", "PMI_", "PMIX_", "PRTE_", "TF_", "OMP_", "GLOO_", "BENCH_")
 _FOR_ALL = {
     "PYTHONUNBUFFERED": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -44,10 +43,6 @@ _FOR_ALL = {
 }
 
 
-class BenchError(Exception):
-    """A wrong result, a rank that died or does not answer in time; with the end of the output."""
-
-
 class Crew:
     """Starts all ranks, and returns when all have done their first op.
 
@@ -55,6 +50,7 @@ class Crew:
       system: what to start.
       size: number of ranks, >= 1.
       folder: for its output; it must exist.
+      sets: whether the ranks make the process sets that a baseline needs.
 
     Attributes:
       broken: why no command can be given any more; "" while all is well.
@@ -65,12 +61,13 @@ class Crew:
       BenchError: a rank died, or is not there in time.  Nothing is left of them then.
     """
 
-    def __init__(self, system: System, size: int, folder: Path) -> None:
+    def __init__(self, system: System, size: int, folder: Path, sets: bool) -> None:
         self.broken = ""
         self.pids: list[int] = []
         self.started: list[dict[str, Any]] = []
         self._system = system
         self._size = size
+        self._sets = sets
         self._output = folder / f"{system.name}.{size}.log"
         self._mark = os.urandom(16).hex()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -94,6 +91,7 @@ class Crew:
           Their answers, in rank order.
 
         Raises:
+          WrongResult: a rank has found one.
           BenchError: a rank failed at it; or one died or did not answer, then `broken` is set.
         """
         if self.broken:
@@ -107,10 +105,10 @@ class Crew:
         details = "".join(f" {value}" for value in arguments.values())
         return self._gather(f"{name!r}{details}", deadline_s)
 
-    def failure(self, what: str) -> BenchError:
+    def failure(self, what: str, kind: type[BenchError] = BenchError) -> BenchError:
         """Gives the crew up; returns the error to raise."""
         self.broken = what.splitlines()[0]
-        return BenchError(self._text(what))
+        return kind(self._text(what))
 
     def close(self) -> None:
         """Ends the ranks: in order if they can, else by force.  Nothing of them is left.
@@ -165,12 +163,12 @@ class Crew:
             **self._system.variables,
             "PYTHONPATH": str(ROOT),
             rank_place.SIZE: str(self._size),
+            rank_place.SETS: str(int(self._sets)),
             SOCKET: socket_path,
             SPAWNED_S: repr(time.monotonic()),
             _MARK: self._mark,
         }
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
-        environment = {**inherited, **exported}
+        environment = {**inherited.environment(), **exported}
         command = self._system.command(self._size, exported)
         with self._output.open("wb") as output:
             if self._system.launcher:
@@ -223,16 +221,19 @@ class Crew:
             for descriptor in select.select(list(left), [], [], timeout_s)[0]:
                 at = left.pop(descriptor)
                 answers[at] = self._receive(self._channels[at])
-                if "error" in answers[at]:  # the others may wait for this one for ever
+                if "ok" not in answers[at]:  # the others may wait for this one for ever
                     deadline_s = min(deadline_s, time.monotonic() + _OTHERS_MAY_ANSWER_S)
-        errors = [answer["error"] for answer in answers.values() if "error" in answer]
+        wrong = [answer["wrong"] for answer in answers.values() if "wrong" in answer]
+        # A wrong result first: what fails beside it may follow from it.
+        errors = wrong + [answer["error"] for answer in answers.values() if "error" in answer]
+        kind = WrongResult if wrong else BenchError
         if left:
             silent = [self.pids[at] for at in left.values()]
             processes_text = f"processes {silent} of {self._size} ranks have not answered {what}"
             self._print_stacks(silent)
-            raise self.failure("\n".join([processes_text, *errors]))
+            raise self.failure("\n".join([processes_text, *errors]), kind)
         if errors:  # all have answered, so the job can go on
-            raise BenchError(self._text(f"{what}: {len(errors)} ranks failed\n{errors[0]}"))
+            raise kind(self._text(f"{what}: {len(errors)} ranks failed\n{errors[0]}"))
         return [answers[at]["ok"] for at in range(self._size)]
 
     def _receive(self, channel: Channel) -> dict[str, Any]:

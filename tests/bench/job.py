@@ -12,11 +12,12 @@ from typing import Any
 
 from tests.bench import processes
 from tests.bench.cases import Case
-from tests.bench.crew import BenchError, Crew
+from tests.bench.crew import Crew
+from tests.bench.errors import BenchError, WrongResult
 from tests.bench.rank_backend import PARTS
 from tests.bench.systems import System
 
-__all__ = ["BenchError", "Job"]
+__all__ = ["BenchError", "Job", "WrongResult"]
 
 _SLACK_S = 120.0  # beyond what a measurement is planned to take
 _FIRST_ITERATIONS = 3
@@ -31,6 +32,8 @@ class Job:
       system: what to start.
       size: number of ranks, >= 1.
       folder: for its output; it must exist.
+      sets: whether each rank also makes a process set of its own, which every baseline needs and
+        no training script has.  Without them nothing but "gross" can be measured.
 
     Attributes:
       first_op_s: seconds from the command to the end of the first op, of the slowest rank.
@@ -43,9 +46,10 @@ class Job:
     first_op_s: float
     init_s: float
 
-    def __init__(self, system: System, size: int, folder: Path) -> None:
+    def __init__(self, system: System, size: int, folder: Path, sets: bool = True) -> None:
         self._system = system
-        self._crew = Crew(system, size, folder)
+        self._sets = sets
+        self._crew = Crew(system, size, folder, sets)
         self._paused = False
         self._prepared = ""  # the name of a case
         self._can: dict[str, bool] = {}
@@ -91,10 +95,13 @@ class Job:
           Seconds per iteration: the median of each rank, of which the slowest rank's.
 
         Raises:
-          BenchError: a wrong result; or a rank died or does not answer.
+          WrongResult: of the case; figures taken before may be wrong as well.
+          BenchError: a rank failed, died or does not answer.
         """
         if part not in PARTS:
             raise ValueError(f"no part {part!r} of a case; there are: {', '.join(PARTS)}")
+        if part == "baseline" and not self._sets:
+            raise ValueError(f"{self._system.name}: no baseline without sets; start with sets=True")
         if self._prepared != case.name:
             self._prepared = ""
             self._ask("prepare", case=case.name)
@@ -126,16 +133,25 @@ class Job:
         return cpu_s, switches
 
     def memory(self) -> dict[str, int]:
-        """Returns bytes per rank, of the largest: "before init", "after init" and "now".
+        """Returns bytes of private memory, of the largest rank.
 
-        Proportional set sizes: what ranks share counts by its share.
+        Private is what no file holds: its heap, and its part of the memory that ranks share.
+        Libraries are left out, since their part depends on who else has loaded them.
+
+        Returns:
+          "added by init": by joining the others and the first op; "now".
 
         Raises:
-          BenchError: a rank died.
+          BenchError: a rank died, or this kernel does not say.
         """
+        added = []
+        for rank in self._crew.started:
+            before_bytes, after_bytes = rank["memory_bytes"]
+            if before_bytes is None or after_bytes is None:
+                raise BenchError(f"{self._system.name}: {processes.SMAPS} cannot be read here")
+            added.append(after_bytes - before_bytes)
         now = max(self._look(processes.memory_bytes, pid) for pid in self._crew.pids)
-        started = [rank["memory"] for rank in self._crew.started]
-        return {**{at: max(rank[at] for rank in started) for at in started[0]}, "now": now}
+        return {"added by init": max(added), "now": now}
 
     def pause(self) -> None:
         """Stops all ranks; returns once no thread of them runs.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.bench import core, instructions, job, limits, systems
+from tests.bench import core, errors, instructions, job, limits, systems
 from tests.bench.cases import Case
 
-__all__ = ["JobLike", "Parts", "SystemLike", "real"]
+__all__ = ["JobLike", "Parts", "Start", "SystemLike", "real"]
 
 
 class SystemLike(Protocol):
@@ -26,7 +26,7 @@ class SystemLike(Protocol):
 
 
 class JobLike(Protocol):
-    """What the driver asks of a `job.Job`; each call may raise `job.BenchError`."""
+    """What the driver asks of a `job.Job`; each call may raise `errors.BenchError`."""
 
     first_op_s: float
     init_s: float
@@ -41,6 +41,14 @@ class JobLike(Protocol):
     def resume(self) -> None: ...
 
 
+class Start(Protocol):
+    """What starts a system's ranks; see `job.Job` for the arguments."""
+
+    def __call__(
+        self, system: Any, size: int, folder: Path, sets: bool = True
+    ) -> AbstractContextManager[JobLike]: ...
+
+
 @dataclass(frozen=True)
 class Parts:
     """Everything that measures.
@@ -48,14 +56,14 @@ class Parts:
     Attributes:
       systems: in the order of the table.
       usable: returns why a system cannot be measured here, or None.
-      start: (system, ranks, folder for its output) to a job; its `with` ends it.
+      start: makes a job; its `with` ends it.
       unavailable: the exception of what this machine lacks.
       memcpy, futex_ping_pong, wire, core, instructions: as in `limits`, `core`, `instructions`.
     """
 
     systems: Sequence[SystemLike]
     usable: Callable[[Any], str | None]
-    start: Callable[[Any, int, Path], AbstractContextManager[JobLike]]
+    start: Start
     unavailable: type[Exception]
     memcpy: Callable[[float], float]
     futex_ping_pong: Callable[[float], float]
@@ -70,7 +78,7 @@ def real() -> Parts:
         systems=systems.SYSTEMS,
         usable=systems.usable,
         start=job.Job,
-        unavailable=limits.Unavailable,
+        unavailable=errors.Unavailable,
         memcpy=limits.memcpy,
         futex_ping_pong=limits.futex_ping_pong,
         wire=limits.wire,

@@ -17,26 +17,35 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["cpu_and_switches", "end_marked", "memory_bytes", "stop", "wake"]
+__all__ = ["SMAPS", "cpu_and_switches", "end_marked", "memory_bytes", "stop", "wake"]
+
+SMAPS = "smaps_rollup"  # the file of /proc/<pid> that says how much memory is whose
 
 _POLL_S = 0.01
 _STOP_S = 5.0
+_IN_ORDER_S = 2.0  # for a launcher to end its ranks, and to clear away its files
 _END_S = 20.0
 
 
 def memory_bytes(pid: int | str) -> int:
-    """Returns the proportional set size of a process: shared pages count by their share.
+    """Returns the private memory of a process: what is of no file, shared memory by its share.
 
     Args:
       pid: a number, or "self".
 
     Raises:
-      OSError: there is no such process, or it is another user's.
+      OSError: there is no such process, it is another user's, or the kernel is older than 5.3.
     """
-    found = re.search(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
-    if found is None:
-        raise OSError(f"/proc/{pid}/smaps_rollup has no line 'Pss:'; has the process just ended?")
-    return int(found[1]) << 10
+    path = Path(f"/proc/{pid}/{SMAPS}")
+    text = path.read_text()
+    found = [re.search(rf"^Pss_{kind}:\s+(\d+) kB$", text, re.M) for kind in ("Anon", "Shmem")]
+    sizes_kib = [int(match[1]) for match in found if match]
+    if len(sizes_kib) != 2:
+        raise OSError(
+            f"{path} has no lines 'Pss_Anon:' and 'Pss_Shmem:'; the process has just ended, or the "
+            "kernel is older than 5.3"
+        )
+    return sum(sizes_kib) << 10
 
 
 def cpu_and_switches(pid: int) -> tuple[float, int]:
@@ -81,18 +90,36 @@ def wake(pids: Iterable[int]) -> None:
 
 
 def end_marked(mark: str) -> list[int]:
-    """Kills all processes whose environment holds `mark`, until none is left.
+    """Ends all processes whose environment holds `mark`, until none is left.
+
+    Those that no other of them has started, a launcher or the ranks themselves, are asked first:
+    a launcher that is killed leaves files in /tmp and /dev/shm.
 
     Returns:
       Those that live nevertheless after some seconds; [] if all is well.
     """
-    deadline_s = time.monotonic() + _END_S
+    if not (left := list(_marked(mark))):
+        return []
+    _send(left, signal.SIGCONT)  # a stopped one would not hear of it
+    _send([pid for pid in left if _parent(pid) not in left], signal.SIGTERM)
+    force_s = time.monotonic() + _IN_ORDER_S
+    deadline_s = force_s + _END_S
     while left := list(_marked(mark)):
         if time.monotonic() > deadline_s:
             return left
-        _send(left, signal.SIGKILL)  # which also ends a stopped one
+        if time.monotonic() > force_s:
+            _send(left, signal.SIGKILL)
         time.sleep(_POLL_S)
     return []
+
+
+def _parent(pid: int) -> int:
+    """The process that started it, or takes its place; -1 if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return -1
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _marked(mark: str) -> Iterator[int]:

@@ -15,6 +15,7 @@ import tensorflow as tf
 import horovod.tensorflow as hvd
 from tests.bench import rank_place, rank_values
 from tests.bench.cases import Case
+from tests.bench.errors import WrongResult
 from tests.bench.rank_backend import PARTS, Work
 from tests.bench.rank_steps import StepWork
 
@@ -31,18 +32,21 @@ class _Horovod:
 
     def init(self) -> tuple[int, int]:
         size = int(os.environ[rank_place.SIZE])
-        # A set of all ranks exists anyway, and would be refused.
-        alone = [hvd.ProcessSet([rank]) for rank in range(size)] if size > 1 else []
-        hvd.init(process_sets=alone)
         everyone = hvd.global_process_set
-        mine = alone[hvd.rank()] if alone else everyone
-        self._sets = {"gross": everyone, "baseline": mine}
+        if rank_place.sets() and size > 1:
+            alone = [hvd.ProcessSet([rank]) for rank in range(size)]
+            hvd.init(process_sets=alone)
+            self._sets = {"gross": everyone, "baseline": alone[hvd.rank()]}
+        else:
+            hvd.init()
+            # Alone in the job it has the set already, and a second one would be refused.
+            self._sets = dict.fromkeys(PARTS if rank_place.sets() else ("gross",), everyone)
         return hvd.rank(), hvd.size()
 
     def first_op(self) -> None:
         total = hvd.allreduce(tf.ones([1]), op=hvd.Sum, name="first op").numpy()
         if total[0] != hvd.size():
-            raise rank_values.WrongResult(f"the first op gave {total[0]}, not {hvd.size()}")
+            raise WrongResult(f"the first op gave {total[0]}, not {hvd.size()}")
 
     def can(self, case: Case) -> bool:
         if case.mode == "step":
@@ -128,7 +132,7 @@ class _EagerWork:
 
 
 class _SessionWork:
-    """Both parts of a case in one graph, over the same variables.
+    """The parts of a case in one graph, over the same variables.
 
     An input is a variable times a factor that only the session knows, so that the collective gets
     a fresh buffer in each iteration, as it gets a gradient.
@@ -145,9 +149,9 @@ class _SessionWork:
             fresh = [variable * factor for variable in variables]
             outputs = {
                 part: [_collective(case, part, sets, t, index) for index, t in enumerate(fresh)]
-                for part in PARTS
+                for part in sets
             }
-            groups = {part: tf.group(*(out.op for out in outputs[part])) for part in PARTS}
+            groups = {part: tf.group(*(out.op for out in outputs[part])) for part in sets}
             new_factor = tf.compat.v1.placeholder(case.dtype, [])
             multiply_by = factor.assign(new_factor)
             self._session = tf.compat.v1.Session(graph=graph, config=_as_written())
@@ -157,8 +161,8 @@ class _SessionWork:
                 feed_dict=dict(zip(holders, values)),
             )
             self._multiply_by = self._session.make_callable(multiply_by.op, feed_list=[new_factor])
-            self._run = {part: self._session.make_callable(groups[part]) for part in PARTS}
-            self._fetch = {part: self._session.make_callable(outputs[part]) for part in PARTS}
+            self._run = {part: self._session.make_callable(groups[part]) for part in sets}
+            self._fetch = {part: self._session.make_callable(outputs[part]) for part in sets}
 
     def runner(self, part: str) -> Callable[[], object]:
         run: Callable[[], object] = self._run[part]

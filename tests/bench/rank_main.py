@@ -1,7 +1,8 @@
 """A rank of a job: joins the others, then does what the driver says, until it says "end".
 
 Argument: the backend's module.  The driver's socket is in the environment.  Commands are JSON
-objects {"do": name, ...}; each is answered by {"ok": value} or {"error": text}:
+objects {"do": name, ...}; each is answered by {"ok": value}, {"wrong": text} for a result that is
+not right, or {"error": text}:
 
   can      case               whether the system has what the case needs
   prepare  case               makes it the case at hand; the former one is closed
@@ -28,6 +29,7 @@ from typing import Any
 from tests.bench import processes
 from tests.bench.cases import case_named
 from tests.bench.channel import SOCKET, SPAWNED_S, Channel, connect
+from tests.bench.errors import WrongResult
 from tests.bench.rank_backend import Backend, Work
 
 __all__: list[str] = []
@@ -42,19 +44,18 @@ class _Rank:
 
     def start(self) -> dict[str, Any]:
         """Joins the other ranks and does the first op."""
-        before_bytes = processes.memory_bytes("self")
+        before_bytes = _memory_bytes()
         start_s = time.monotonic()
         rank, size = self._backend.init()
         init_s = time.monotonic() - start_s
         self._backend.first_op()
         first_op_s = time.monotonic() - float(os.environ[SPAWNED_S])
-        memory = {"before init": before_bytes, "after init": processes.memory_bytes("self")}
         return {
             "rank": rank,
             "size": size,
             "init_s": init_s,
             "first_op_s": first_op_s,
-            "memory": memory,
+            "memory_bytes": [before_bytes, _memory_bytes()],
         }
 
     def can(self, case: str) -> bool:
@@ -90,6 +91,14 @@ class _Rank:
             ctypes.CDLL(None).malloc_trim(0)
 
 
+def _memory_bytes() -> int | None:
+    """None where the kernel does not say, which is no reason not to measure anything else."""
+    try:
+        return processes.memory_bytes("self")
+    except OSError:
+        return None
+
+
 def _seconds(iteration: Callable[[], object]) -> float:
     start_ns = time.perf_counter_ns()
     iteration()
@@ -99,8 +108,14 @@ def _seconds(iteration: Callable[[], object]) -> float:
 def _answer(action: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"ok": action(**arguments)}
-    except Exception:
-        return {"error": traceback.format_exc()[-_TEXT_CHARS:]}
+    except Exception as error:
+        return _failure(error)
+
+
+def _failure(error: Exception) -> dict[str, str]:
+    """To be called while it is handled."""
+    kind = "wrong" if isinstance(error, WrongResult) else "error"
+    return {kind: traceback.format_exc()[-_TEXT_CHARS:]}
 
 
 def _serve(channel: Channel, rank: _Rank) -> None:
@@ -126,8 +141,8 @@ def _main(module: str) -> None:
     try:
         rank = _Rank(importlib.import_module(module).backend())
         started = {"ok": rank.start()}
-    except Exception:
-        channel.send({"error": traceback.format_exc()[-_TEXT_CHARS:]})
+    except Exception as error:
+        channel.send(_failure(error))
         raise
     channel.send(started)
     _serve(channel, rank)

@@ -12,6 +12,7 @@ from tensorflow.python.eager import context
 
 from tests.bench import rank_values
 from tests.bench.cases import Case
+from tests.bench.errors import WrongResult
 from tests.bench.rank_backend import PARTS, Work
 from tests.bench.rank_place import place
 
@@ -46,7 +47,7 @@ class _Distribute:
     def first_op(self) -> None:
         (total,) = _step(self._strategy, [tf.ones([1])], "gross")(1.0)
         if total.numpy()[0] != self._size:
-            raise rank_values.WrongResult(f"the first op gave {total.numpy()[0]}, not {self._size}")
+            raise WrongResult(f"the first op gave {total.numpy()[0]}, not {self._size}")
 
     def can(self, case: Case) -> bool:
         # It has no broadcast, and hands a session's graph to nobody; what stands for a session

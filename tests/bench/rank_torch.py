@@ -10,13 +10,14 @@ import torch.distributed as dist
 
 from tests.bench import rank_values
 from tests.bench.cases import Case
+from tests.bench.errors import WrongResult
 from tests.bench.rank_backend import Work
 from tests.bench.rank_place import place
 
 __all__ = ["backend"]
 
 _CHECK_FACTOR = 2
-_COLLECTIVES = ("allreduce", "allgather", "broadcast")
+_COLLECTIVES = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
 
 
 class _Torch:
@@ -36,9 +37,7 @@ class _Torch:
         total = torch.ones(1)
         dist.all_reduce(total)
         if total.item() != dist.get_world_size():
-            raise rank_values.WrongResult(
-                f"the first op gave {total.item()}, not {dist.get_world_size()}"
-            )
+            raise WrongResult(f"the first op gave {total.item()}, not {dist.get_world_size()}")
 
     def can(self, case: Case) -> bool:
         # Many gradients go through DistributedDataParallel's buckets, which have no equal here.
@@ -80,13 +79,21 @@ class _TensorWork:
         del self._variable
 
     def _collective(self, factor: int) -> Any:
-        fresh = self._variable * factor
+        fresh, size = self._variable * factor, dist.get_world_size()
         if self._case.collective == "allreduce":
             dist.all_reduce(fresh)
-        elif self._case.collective == "broadcast":
+            return fresh
+        if self._case.collective == "broadcast":
             dist.broadcast(fresh, 0)
-        else:
-            gathered = torch.empty(dist.get_world_size() * fresh.numel(), dtype=fresh.dtype)
+            return fresh
+        if self._case.collective == "allgather":
+            gathered = torch.empty(size * fresh.numel(), dtype=fresh.dtype)
             dist.all_gather_into_tensor(gathered, fresh)
             return gathered
-        return fresh
+        if self._case.collective == "alltoall":
+            received = torch.empty_like(fresh)
+            dist.all_to_all_single(received, fresh)
+            return received
+        share = torch.empty(fresh.numel() // size, dtype=fresh.dtype)
+        dist.reduce_scatter_tensor(share, fresh)
+        return share

@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 
 from tests.bench.cases import Case
+from tests.bench.errors import WrongResult
 
-__all__ = ["WrongResult", "check", "inputs", "results"]
+__all__ = ["check", "inputs", "results"]
 
 _PERIOD = 13
 _TILES = 1 << 10
-
-
-class WrongResult(AssertionError):
-    """A result that is not what it must be; the text says which element has which values."""
 
 
 def inputs(case: Case, rank: int) -> list[Any]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ import pytest
 
 from tests.bench import crew, job, processes, rank_values, systems
 from tests.bench.cases import CASES, Case, case_named
-from tests.bench.job import BenchError, Job
+from tests.bench.errors import BenchError, WrongResult
+from tests.bench.job import Job
 from tests.bench.systems import SYSTEMS, System, system_named, usable
 
 _CASE = case_named("eager 4 B")
@@ -76,9 +77,7 @@ def test_a_job_measures_and_leaves_nothing(tmp_path: Path, nothing_left: None) -
         for part in ("gross", "baseline", "gross"):
             # Rank 1 sleeps 2 ms in each iteration, rank 0 only 1 ms.
             assert fake.measure(_CASE, part, _SECONDS) >= 0.002
-        memory = fake.memory()
-        assert set(memory) == {"before init", "after init", "now"}
-        assert all(1 << 20 < size < 1 << 30 for size in memory.values())
+        assert set(fake.memory()) == {"added by init", "now"}
         assert fake.usable
         with pytest.raises(ValueError, match="no part 'net'"):
             fake.measure(_CASE, "net", _SECONDS)
@@ -96,10 +95,71 @@ def test_ranks_that_are_idle_use_nothing(tmp_path: Path) -> None:
 
 def test_a_wrong_result_is_seen_and_the_job_goes_on(tmp_path: Path, nothing_left: None) -> None:
     with Job(_fake("wrong"), _SIZE, tmp_path) as fake:
-        with pytest.raises(BenchError, match=r"tensor 0 on rank 1 of 2: element 0 is \d+.0, not"):
+        with pytest.raises(WrongResult, match=r"tensor 0 on rank 1 of 2: element 0 is \d+.0, not"):
             fake.measure(_CASE, "gross", _SECONDS)
         assert fake.usable
         assert fake.measure(_CASE, "baseline", _SECONDS) > 0
+
+
+def test_a_wrong_result_is_told_though_the_other_rank_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setattr(crew, "_OTHERS_MAY_ANSWER_S", 0.2)
+    with Job(_fake("wrong, the other hangs"), _SIZE, tmp_path) as fake:
+        with pytest.raises(WrongResult, match=r"(?s)have not answered.*tensor 0 on rank 1 of 2"):
+            fake.measure(_CASE, "gross", _SECONDS)
+        assert not fake.usable
+
+
+def test_an_error_is_no_wrong_result(tmp_path: Path, nothing_left: None) -> None:
+    with Job(_fake("raise"), _SIZE, tmp_path) as fake:
+        with pytest.raises(BenchError, match="something is missing") as caught:
+            fake.measure(_CASE, "gross", _SECONDS)
+        assert not isinstance(caught.value, WrongResult)
+        assert fake.usable
+
+
+def test_without_sets_there_is_no_baseline(tmp_path: Path) -> None:
+    with Job(_fake(), _SIZE, tmp_path, sets=False) as fake:
+        assert fake.measure(_CASE, "gross", _SECONDS) > 0
+        with pytest.raises(ValueError, match="start with sets=True"):
+            fake.measure(_CASE, "baseline", _SECONDS)
+        assert [_variable(pid, "BENCH_SETS") for pid in fake.pids] == ["0", "0"]
+    with Job(_fake(), _SIZE, tmp_path) as fake:
+        assert [_variable(pid, "BENCH_SETS") for pid in fake.pids] == ["1", "1"]
+
+
+def _variable(pid: int, name: str) -> str | None:
+    for line in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+        if line.startswith(f"{name}="):
+            return line[len(name) + 1 :]
+    return None
+
+
+_ADDED_BYTES = 64 << 20  # by the fakes' init
+
+
+@pytest.mark.parametrize("kind", ["heap", "shared"])
+def test_memory_is_what_a_rank_has_to_itself(kind: str, tmp_path: Path) -> None:
+    with Job(_fake(f"{kind} memory"), _SIZE, tmp_path) as fake:
+        memory = fake.memory()
+    assert _ADDED_BYTES <= memory["added by init"] < 2 * _ADDED_BYTES
+    assert memory["added by init"] < memory["now"] < 1 << 30
+
+
+def test_memory_of_files_does_not_count(tmp_path: Path) -> None:
+    with Job(_fake("mapped file"), _SIZE, tmp_path) as fake:
+        assert fake.memory()["added by init"] < _ADDED_BYTES // 4
+
+
+def test_a_kernel_that_does_not_tell_memory_keeps_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Job(_fake("no memory is told"), _SIZE, tmp_path) as fake:
+        with pytest.raises(BenchError, match="smaps_rollup cannot be read here"):
+            fake.memory()
+        assert fake.usable
+        assert fake.measure(_CASE, "gross", _SECONDS) > 0
 
 
 def test_a_rank_that_dies_is_seen(tmp_path: Path, nothing_left: None) -> None:
@@ -152,6 +212,37 @@ def test_close_ends_what_does_not_end_by_itself(
 ) -> None:
     monkeypatch.setattr(crew, "_END_S", 0.5)
     Job(_fake(fault), _SIZE, tmp_path).close()
+
+
+def test_a_launcher_of_a_broken_job_may_clear_away(tmp_path: Path, nothing_left: None) -> None:
+    cleared = tmp_path / "cleared"
+    with Job(_launched_fake(f"trap 'kill $!; echo > {cleared}; exit 1' TERM"), 1, tmp_path) as fake:
+        fake.pause()
+        assert not cleared.exists()
+        fake._crew.failure("given up by the test")
+    assert cleared.exists()
+
+
+def test_a_launcher_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    monkeypatch.setattr(processes, "_IN_ORDER_S", 0.3)
+    with Job(_launched_fake("trap '' TERM"), 1, tmp_path) as fake:
+        fake._crew.failure("given up by the test")
+
+
+class _Launched(System):
+    """A fake of one rank, which a shell starts and waits for."""
+
+    def command(self, size: int, exported: Mapping[str, str]) -> list[str]:
+        rank = " ".join(super().command(size, exported))
+        lines = f"{self.flags[0]}; {rank} & wait; wait; while :; do sleep 0.1; done"
+        return ["/bin/sh", "-c", lines]
+
+
+def _launched_fake(trap: str) -> System:
+    backend = "tests.unit.bench_fake_backend"
+    return _Launched("fake", "a fake", False, backend, "ours", flags=(trap,))
 
 
 def test_close_ends_a_paused_job(tmp_path: Path, nothing_left: None) -> None:
@@ -249,11 +340,11 @@ def test_right_results_pass_and_a_changed_element_does_not(
     got = _right(case, part, rank, size)
     rank_values.check(case, part, rank, size, got, 2)
     got[1][0] += 1
-    with pytest.raises(rank_values.WrongResult, match=r"tensor 1 .* 1 of"):
+    with pytest.raises(WrongResult, match=r"tensor 1 .* 1 of"):
         rank_values.check(case, part, rank, size, got, 2)
-    with pytest.raises(rank_values.WrongResult, match="elements, not"):
+    with pytest.raises(WrongResult, match="elements, not"):
         rank_values.check(case, part, rank, size, [got[0], got[1][:-1]], 2)
-    with pytest.raises(rank_values.WrongResult, match="1 results, not 2"):
+    with pytest.raises(WrongResult, match="1 results, not 2"):
         rank_values.check(case, part, rank, size, got[:1], 2)
 
 
@@ -294,6 +385,18 @@ def test_every_system_is_usable_or_says_why() -> None:
     for system in SYSTEMS:
         why = usable(system)
         assert why is None or ("; " in why or ": " in why), system.name
+
+
+@pytest.mark.parametrize(
+    ("variable", "left_out"),
+    [("BENCH_PEER", {"gloo", "mpi", "mpi-0.1ms"}), ("BENCH_TORCH", {"torch"})],
+)
+def test_a_variable_leaves_systems_out(
+    variable: str, left_out: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "0")
+    whys = {system.name: usable(system) for system in SYSTEMS}
+    assert {name for name, why in whys.items() if why == f"left out: {variable}=0"} == left_out
 
 
 def test_every_case_is_known_by_its_name() -> None:
