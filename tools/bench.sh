@@ -20,19 +20,30 @@ for argument in "$@"; do
     exec "$(command -v python3)" -m tests.bench "$@"
   fi
 done
+# Nor to refuse wrong arguments. Status 2 is argparse's; without a python3 they are refused later.
+status=0
+if command -v python3 >/dev/null; then
+  python3 -m tests.bench --check "$@" || status=$?
+fi
+((status != 2)) || exit 2
 
 if ! { tools/setup.sh && tools/build.sh; }; then
-  "$python" -I -c 'import horovod' 2>/dev/null ||
-    die "this tree cannot be built (above), and $venv has no older build of it to be measured." \
-      "Cure what is said above, then \`make bench\` again."
-  remark "this tree could not be built; ours is the package that $venv had"
+  if [[ -x $python ]] && "$python" -I -c 'import horovod' 2>/dev/null; then
+    remark "this tree could not be built; ours is the package that $venv had"
+  else
+    remark "this tree could not be built, and $venv has no older build of it: ours is left out"
+  fi
 fi
 tools/setup_bench.sh
-if [[ -d tests/bench/cc ]]; then
-  PYTHON_BIN_PATH=$python bazel build //tests/bench/cc:all ||
-    remark "the programs without TensorFlow could not be built (above)"
+if ! PYTHON_BIN_PATH=$python bazel build //tests/bench/cc:all; then
+  if [[ -x build/bazel-bin/tests/bench/cc/core_rank ]]; then
+    remark "the programs without TensorFlow could not be built; they are those of an earlier build"
+  else
+    remark "the programs without TensorFlow could not be built, and are left out"
+  fi
 fi
 
-driver=$PWD/.venv-bench/bin/python
-[[ -x $driver ]] || driver=$python
-exec "$driver" -m tests.bench "$@" "${remarks[@]}"
+for driver in "$PWD/.venv-bench/bin/python" "$python" "$(command -v python3)"; do
+  [[ ! -x $driver ]] || exec "$driver" -m tests.bench "$@" "${remarks[@]}"
+done
+die "there is no Python to measure with." "Install one (Debian: apt-get install python3.11-venv)."

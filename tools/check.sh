@@ -17,7 +17,7 @@ check() {
 mapfile -t cc_files < <(find tf_ops tests -name '*.h' -o -name '*.cc')
 check "ruff format" "$venv/bin/ruff" format --check --quiet .
 check "ruff check" "$venv/bin/ruff" check --quiet .
-check "mypy" "$python" -m mypy python/horovod
+check "mypy" "$python" -m mypy python/horovod tests/bench
 check "clang-format" "$venv/bin/clang-format" --dry-run -Werror --ferror-limit=1 "${cc_files[@]}"
 check "layers and tree" "$python" -m pytest -q tests/unit/test_layers.py tests/unit/test_tree.py
 
