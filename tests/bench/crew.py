@@ -125,10 +125,10 @@ class Crew:
         self._stack.close()
 
     def _start(self) -> None:
-        socket_folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
         listener = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        path = str(Path(socket_folder) / "driver")  # short: such a path has 107 characters at most
-        listener.bind(path)
+        path = Path(folder) / "driver"  # short: such a path has 107 characters at most
+        listener.bind(str(path))
         listener.listen(self._size)
         self._start_guard()
         self._spawn(path)
@@ -157,14 +157,16 @@ class Crew:
         self._stack.callback(dismiss)
         self._stack.callback(self._end)  # before it
 
-    def _spawn(self, socket_path: str) -> None:
+    def _spawn(self, socket_path: Path) -> None:
         exported = {
             **_FOR_ALL,
             **self._system.variables,
             "PYTHONPATH": str(ROOT),
             rank_place.SIZE: str(self._size),
             rank_place.SETS: str(int(self._sets)),
-            SOCKET: socket_path,
+            SOCKET: str(socket_path),
+            # So that what a rank leaves there when it is killed goes with the folder.
+            "TMPDIR": str(socket_path.parent),
             SPAWNED_S: repr(time.monotonic()),
             _MARK: self._mark,
         }

@@ -206,6 +206,14 @@ def test_a_rank_that_does_not_answer_is_seen(
         assert not fake.usable
 
 
+def test_what_a_killed_rank_leaves_in_its_temporary_folder_is_removed(tmp_path: Path) -> None:
+    with Job(_fake(), _SIZE, tmp_path) as fake:
+        (folder,) = {Path(_variable(pid, "TMPDIR") or "/") for pid in fake.pids}
+        (folder / "left by a rank").touch()
+        os.kill(fake.pids[1], signal.SIGKILL)
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("fault", ["deaf", "orphan"])
 def test_close_ends_what_does_not_end_by_itself(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_left: None
