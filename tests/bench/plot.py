@@ -10,6 +10,7 @@ import matplotlib
 matplotlib.use("Agg")  # a file, also where there is no screen
 
 from matplotlib import pyplot
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from tests.bench import units
@@ -20,7 +21,7 @@ from tests.bench.standing import ratio_text
 __all__ = ["draw"]
 
 _FASTER, _SLOWER, _EVEN = "#2a7f62", "#c2452d", "#8a8a8a"
-_WITHIN = 0.05  # of 1: even
+_COLORS = {"faster": _FASTER, "slower": _SLOWER, "even": _EVEN}  # by Row.verdict
 _NOISY_HATCH = "////"
 _ROW_INCHES = 0.34
 _COLUMNS = (1.09, 1.18, 1.19)  # of the figures, in widths of the axes: ours, peer, which peer
@@ -40,7 +41,7 @@ def draw(record: Record, path: Path) -> bool:
     figure, axes = pyplot.subplots(figsize=(11, 2.1 + _ROW_INCHES * len(found)))
     try:
         _bars(axes, found)
-        _scale(axes, [row.ratio for row in found if row.ratio is not None])
+        _scale(axes, [ratio for row in found for ratio in _ratios(row)])
         _legend(axes, record, any(row.noisy for row in found))
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=130, bbox_inches="tight", facecolor="white")
@@ -57,23 +58,27 @@ def _bars(axes: pyplot.Axes, found: Sequence[Row]) -> None:
             row.ratio - 1,
             left=1,
             height=0.62,
-            color=_color(row.ratio),
+            color=_COLORS[row.verdict],
             hatch=_NOISY_HATCH if row.noisy else None,
             edgecolor="white",
             alpha=0.6 if row.noisy else 1.0,
             zorder=2,
         )
         faster = row.ratio <= 1
+        ends = [row.ratio]
+        if row.by_round is not None:
+            ends += [row.by_round.first, row.by_round.third]
+            axes.plot(ends[1:], [place, place], color="#222222", linewidth=1.2, zorder=3)
         axes.annotate(
-            _times(row.ratio),
-            (row.ratio, place),
+            _times(row),
+            (min(ends) if faster else max(ends), place),
             xytext=(-5 if faster else 5, 0),
             textcoords="offset points",
             ha="right" if faster else "left",
             va="center",
             fontsize=9,
             fontweight="bold",
-            color=_color(row.ratio),
+            color=_COLORS[row.verdict],
         )
         for x, side, size, text in zip(
             _COLUMNS, ("right", "right", "left"), (9, 9, 8), _figures(row)
@@ -126,7 +131,8 @@ def _legend(axes: pyplot.Axes, record: Record, noisy: bool) -> None:
     kinds = [
         Patch(color=_FASTER, label="ours faster"),
         Patch(color=_SLOWER, label="ours slower"),
-        Patch(color=_EVEN, label="within 5 %"),
+        Patch(color=_EVEN, label="even: the rounds do not agree"),
+        Line2D([], [], color="#222222", linewidth=1.2, label="middle half of the rounds"),
     ]
     if noisy:
         kinds.append(
@@ -136,7 +142,7 @@ def _legend(axes: pyplot.Axes, record: Record, noisy: bool) -> None:
         handles=kinds,
         loc="lower left",
         bbox_to_anchor=(-0.01, 1.0),
-        ncols=4,
+        ncols=5,
         frameon=False,
         fontsize=9,
     )
@@ -149,16 +155,17 @@ def _legend(axes: pyplot.Axes, record: Record, noisy: bool) -> None:
     )
 
 
-def _color(ratio: float) -> str:
-    if abs(ratio - 1) <= _WITHIN:
-        return _EVEN
-    return _FASTER if ratio < 1 else _SLOWER
+def _ratios(row: Row) -> list[float]:
+    """All that is drawn of a row."""
+    found = [] if row.ratio is None else [row.ratio]
+    return found + ([row.by_round.first, row.by_round.third] if row.by_round else [])
 
 
-def _times(ratio: float) -> str:
-    if abs(ratio - 1) <= _WITHIN:
+def _times(row: Row) -> str:
+    assert row.ratio is not None
+    if row.verdict == "even":
         return "even"
-    return f"{1 / ratio:.1f}x faster" if ratio < 1 else f"{ratio:.1f}x slower"
+    return f"{1 / row.ratio:.1f}x faster" if row.ratio < 1 else f"{row.ratio:.1f}x slower"
 
 
 def _tick(value: float) -> str:

@@ -9,7 +9,17 @@ from typing import Any
 
 from tests.bench.samples import Sample
 
-__all__ = ["OURS", "Contestant", "Note", "Record", "from_json", "read", "to_json", "write"]
+__all__ = [
+    "OURS",
+    "Contestant",
+    "Note",
+    "Record",
+    "from_json",
+    "is_ours",
+    "read",
+    "to_json",
+    "write",
+]
 
 OURS = "ours"  # the `systems.System` that all ratios are of
 _FORM = 1  # of the JSON; another number is another meaning of its fields
@@ -35,8 +45,9 @@ class Note:
     """Why a figure is missing, or not to be trusted.
 
     Attributes:
-      kind: "missing": it was not measured; "failed": a wrong result, or a rank that died or did not
-        answer; "remark": it was measured, in a way that a reader should know of.
+      kind: "missing": it was not measured; "wrong": a result was not what it must be; "failed": a
+        rank died, did not answer or cannot do what it should; "remark": it was measured, in a way
+        that a reader should know of.
       section: as in `Sample`; "" for all of them.
       case: of the section; "" for all of them.
       system: "" for what belongs to the machine.
@@ -66,7 +77,8 @@ class Record:
       turn_s: planned for each part of a turn.
       began: date and time, UTC.
       took_s: in all.
-      complete: False if it was interrupted, or a part of it was left out on purpose.
+      complete: whether it is one to be published by itself: nothing of it was left out, on purpose
+        or for want of time, the peer has figures, and ours did not fail.
     """
 
     machine: dict[str, str] = field(default_factory=dict)
@@ -82,7 +94,12 @@ class Record:
 
     def failures_of_ours(self) -> list[Note]:
         """What makes the run end with an error."""
-        return [n for n in self.notes if n.kind == "failed" and n.system.split("-")[0] == OURS]
+        return [n for n in self.notes if n.kind in ("failed", "wrong") and is_ours(n.system)]
+
+
+def is_ours(system: str) -> bool:
+    """Whether a system is this tree, whatever it is set to."""
+    return system.split("-")[0] == OURS
 
 
 def to_json(record: Record) -> str:

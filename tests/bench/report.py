@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.bench import units
+from tests.bench import tables, units
 from tests.bench.record import OURS, Note, Record
-from tests.bench.results import JUDGED_SIZE, Entry, Row, Spread, rows
+from tests.bench.results import ENOUGH, JUDGED_SIZE, WIDE, Entry, Row, Spread, rows
 from tests.bench.standing import paragraph, ratio_text
 
 __all__ = ["Footnote", "footnotes", "markdown", "terminal"]
 
 _COLLECTIVE = ("collective", "step")
 _SIZES = "ranks"
+_KEY = (
+    "In brackets: what the middle half of the rounds spans, as a share of the median. An "
+    f"exclamation mark: that is over {WIDE:.0%}, or in half of the rounds others used the CPUs."
+)
 _OTHERS = {
     "launch": "Launch",
     "idle": "Doing nothing: one initialised rank",
-    "memory": "Memory of a rank (proportional set size)",
+    "memory": "Memory of a rank that no file holds: its heap, its part of what ranks share",
     "core": "The core alone, without TensorFlow",
     "instructions": "Instructions of the core for an operation",
     "limit": "What the machine allows",
@@ -51,16 +56,17 @@ def terminal(record: Record) -> str:
             "ratio",
             "",
         )
-        table = [head, *(_comparison(row, notes) for row in compared)]
-        blocks.append(
-            _block(
-                "Ours and the best of the peer's configurations (* is what the ratio is of)", table
-            )
-        )
-    for title, table in _all_systems(record, found, notes):
-        blocks.append(_block(title, table))
-    for title, table in _other_sections(record, found, notes):
-        blocks.append(_block(title, table))
+        table = [head, *(_comparison(row, notes, _judged(record)) for row in compared)]
+        title = "Ours and the best of the peer's configurations (* is what the ratio is of)"
+        blocks += tables.blocks(title, table, keys=2)
+    others = _other_sections(record, found, notes)
+    systems = _all_systems(record, found, notes)
+    for title, table in systems:
+        blocks += tables.blocks(title, table, keys=2)
+    for title, table in others:
+        blocks += tables.blocks(title, table, keys=1)
+    if systems or others:
+        blocks.append("\n".join(textwrap.wrap(_KEY, tables.WIDTH)))
     blocks.append("\n".join(["Remarks", *(f"[{note.number}] {note.text}" for note in notes)])
                   if notes else "")  # fmt: skip
     blocks.append(paragraph(record))
@@ -75,15 +81,17 @@ def markdown(record: Record) -> str:
     if compared:
         head = (
             *("case", "unit", "ours: gross", "net", "lowest - highest"),
-            *("best peer", "gross", "net", "lowest - highest", "ours / peer", "remarks"),
+            *("best peer", "gross", "net", "lowest - highest"),
+            *("ours / peer", "middle half of the rounds", "remarks"),
         )
-        table = [head, *(_long_comparison(row, notes) for row in compared)]
-        blocks += ["### Ours and the best of the peer's configurations", _pipes(table)]
-    for title, table in [
-        *_all_systems(record, found, notes),
-        *_other_sections(record, found, notes),
-    ]:
-        blocks += [f"### {title}", _pipes(table)]
+        table = [head, *(_long_comparison(row, notes, _judged(record)) for row in compared)]
+        blocks += ["### Ours and the best of the peer's configurations", tables.pipes(table)]
+    blocks += ["### Who is who", tables.pipes(_systems(record), figures=False)]
+    others = [*_all_systems(record, found, notes), *_other_sections(record, found, notes)]
+    for title, table in others:
+        blocks += [f"### {title}", tables.pipes(table)]
+    if others:
+        blocks.append(_KEY)
     if notes:
         blocks += ["### Remarks", "\n".join(f"- [{note.number}] {note.text}" for note in notes)]
     return "\n\n".join(blocks)
@@ -103,7 +111,8 @@ def footnotes(record: Record) -> list[Footnote]:
 def _sentence(system: str, kind: str, text: str, size: int, cases: Sequence[str]) -> str:
     who = ", ".join(filter(None, (system, "; ".join(cases))))
     ranks = f" ({size} ranks)" if size not in (0, JUDGED_SIZE) else ""
-    verb = {"missing": "not measured: ", "failed": "failed: "}.get(kind, "")
+    verbs = {"missing": "not measured: ", "failed": "failed: ", "wrong": "a wrong result: "}
+    verb = verbs.get(kind, "")
     return f"{who}{ranks}: {verb}{text}" if who else f"{verb}{text}"
 
 
@@ -113,14 +122,19 @@ def _flat(text: str, most: int = 300) -> str:
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
 
 
-def _numbers(row: Row, notes: Sequence[Footnote], system: str | None = None) -> str:
-    """The footnotes to a row's case, or to one system in it."""
-    entries = [row.entries[system]] if system else row.entries.values()
-    about = {note for entry in entries for note in entry.notes if note.case}
+def _numbers(row: Row, notes: Sequence[Footnote], systems: Sequence[str]) -> str:
+    """The footnotes to a row's case that are about some of the systems."""
+    found = [row.entries[name] for name in systems if name in row.entries]
+    about = {note for entry in found for note in entry.notes if note.case}
     return "".join(f"[{note.number}]" for note in notes if about.intersection(note.notes))
 
 
-def _comparison(row: Row, notes: Sequence[Footnote]) -> tuple[str, ...]:
+def _judged(record: Record) -> list[str]:
+    """The systems of which a ratio is taken."""
+    return [contestant.name for contestant in record.contestants if contestant.judged]
+
+
+def _comparison(row: Row, notes: Sequence[Footnote], judged: Sequence[str]) -> tuple[str, ...]:
     unit = _unit(row)
     return (
         row.case,
@@ -130,15 +144,21 @@ def _comparison(row: Row, notes: Sequence[Footnote]) -> tuple[str, ...]:
         row.best or "",
         *_gross_and_net(row, row.best, unit),
         ratio_text(row.ratio),
-        _doubts(row, notes),
+        _doubts(row, notes, judged),
     )
 
 
-def _long_comparison(row: Row, notes: Sequence[Footnote]) -> tuple[str, ...]:
-    *before, ratio, doubts = _comparison(row, notes)
+def _long_comparison(row: Row, notes: Sequence[Footnote], judged: Sequence[str]) -> tuple[str, ...]:
+    *before, ratio, doubts = _comparison(row, notes, judged)
     theirs = _range(row.figure(row.best), _unit(row)) if row.best else ""
-    bold = f"**{ratio}**" if ratio and not row.noisy else ratio
-    return (*before, theirs, bold, doubts)
+    bold = f"**{ratio}**" if row.verdict in ("faster", "slower") and not row.noisy else ratio
+    return (*before, theirs, bold, _by_round(row), doubts)
+
+
+def _by_round(row: Row) -> str:
+    if row.by_round is None:
+        return ""
+    return f"{ratio_text(row.by_round.first)} - {ratio_text(row.by_round.third)}"
 
 
 def _gross_and_net(row: Row, system: str | None, unit: units.Unit) -> tuple[str, str]:
@@ -152,35 +172,48 @@ def _gross_and_net(row: Row, system: str | None, unit: units.Unit) -> tuple[str,
     return gross, net
 
 
-def _doubts(row: Row, notes: Sequence[Footnote]) -> str:
+def _doubts(row: Row, notes: Sequence[Footnote], judged: Sequence[str]) -> str:
     doubts = f"noisy: {', '.join(row.doubts)}" if row.noisy else ", ".join(row.doubts)
-    words = ["by gross" if row.net_is_lost else "", doubts]
-    return " ".join(filter(None, ["; ".join(filter(None, words)), _numbers(row, notes)]))
+    even = "even" if row.verdict == "even" else ""
+    words = [even, "by gross" if row.net_is_lost else "", doubts]
+    return " ".join(filter(None, ["; ".join(filter(None, words)), _numbers(row, notes, judged)]))
+
+
+def _systems(record: Record) -> list[tuple[str, ...]]:
+    lines: list[tuple[str, ...]] = [("system", "what", "compared with ours")]
+    for contestant in record.contestants:
+        judged = "is ours" if contestant.name == OURS else "yes" if contestant.judged else "no"
+        lines.append((f"`{contestant.name}`", contestant.title, judged))
+    return lines
 
 
 def _all_systems(
     record: Record, found: Sequence[Row], notes: Sequence[Footnote]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
     """For each number of ranks a table of gross / net of every system."""
-    tables = []
+    made = []
     for size in sorted({row.size for row in found if row.section in _COLLECTIVE}):
         these = [row for row in found if row.section in _COLLECTIVE and row.size == size]
         names = _present(record, these)
         lines: list[tuple[str, ...]] = [("case", "unit", *names)]
         for row in these:
             unit = _unit(row)
-            cells = [_pair(row.entries.get(name), unit) or _numbers(row, notes, name)
-                     for name in names]  # fmt: skip
+            cells = [
+                " ".join(
+                    filter(None, (_pair(row.entries[name], unit), _numbers(row, notes, [name])))
+                )
+                for name in names
+            ]
             lines.append((row.case, unit.name, *cells))
         judged = "" if size == JUDGED_SIZE else ", not judged"
-        tables.append((f"All systems, {size} {_SIZES}{judged}: gross / net", lines))
-    return tables
+        made.append((f"All systems, {size} {_SIZES}{judged}: gross / net", lines))
+    return made
 
 
 def _other_sections(
     record: Record, found: Sequence[Row], notes: Sequence[Footnote]
 ) -> list[tuple[str, list[tuple[str, ...]]]]:
-    tables = []
+    made = []
     for section, title in _OTHERS.items():
         these = [row for row in found if row.section == section]
         if not these:
@@ -195,10 +228,14 @@ def _other_sections(
             values = [*names, *([""] if anybody else [])]
             cells = [_alone(row, name) for name in values]
             if ratios:
-                cells += [row.best or "", ratio_text(row.ratio), _doubts(row, notes)]
+                cells += [
+                    row.best or "",
+                    ratio_text(row.ratio),
+                    _doubts(row, notes, _judged(record)),
+                ]
             lines.append((row.case, *cells))
-        tables.append((title, lines))
-    return tables
+        made.append((title, lines))
+    return made
 
 
 def _present(record: Record, found: Sequence[Row]) -> list[str]:
@@ -222,8 +259,17 @@ def _alone(row: Row, system: str) -> str:
     if row.unit == "instructions":
         return f"{entry.gross.median:,.0f}"
     if row.unit == "switches":
-        return f"{entry.gross.median:.0f}"
-    return units.one(entry.gross.median, row.unit)
+        return f"{entry.gross.median:.0f} {_span(entry)}"
+    return f"{units.one(entry.gross.median, row.unit)} {_span(entry)}"
+
+
+def _span(entry: Entry) -> str:
+    """How far the rounds lie apart, how many they are if few, and whether to doubt them."""
+    assert entry.gross is not None
+    few = f"n={entry.gross.count}" if entry.gross.count < ENOUGH else ""
+    span = f"{entry.gross.relative:.0%}" if entry.gross.count > 1 else ""
+    text = "once" if entry.gross.count == 1 else ", ".join(filter(None, (span, few)))
+    return f"({text}{'!' if entry.noise else ''})"
 
 
 def _unit(row: Row) -> units.Unit:
@@ -238,26 +284,8 @@ def _range(figure: Spread | None, unit: units.Unit) -> str:
     return f"{units.in_unit(figure.low, unit)} - {units.in_unit(figure.high, unit)}"
 
 
-def _pair(entry: Entry | None, unit: units.Unit) -> str:
-    if entry is None or entry.gross is None:
+def _pair(entry: Entry, unit: units.Unit) -> str:
+    if entry.gross is None:
         return ""
     net = units.in_unit(entry.net.median, unit) if entry.net else "?"
-    return f"{units.in_unit(entry.gross.median, unit)} / {net}"
-
-
-def _block(title: str, table: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table)]
-    lines = []
-    for number, line in enumerate(table):
-        cells = [cell.ljust(width) if place == 0 or place == len(line) - 1 else cell.rjust(width)
-                 for place, (cell, width) in enumerate(zip(line, widths))]  # fmt: skip
-        lines.append("  ".join(cells).rstrip())
-        if number == 0:
-            lines.append("-" * min(120, sum(widths) + 2 * (len(widths) - 1)))
-    return "\n".join([title, *lines])
-
-
-def _pipes(table: Sequence[Sequence[str]]) -> str:
-    head, *body = table
-    rule = ["---"] + ["---:"] * (len(head) - 1)
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *body))
+    return f"{units.in_unit(entry.gross.median, unit)} / {net} {_span(entry)}"

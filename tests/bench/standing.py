@@ -9,7 +9,6 @@ from tests.bench.results import JUDGED_SIZE, Row, rows
 
 __all__ = ["paragraph", "ratio_text"]
 
-_EVEN = 0.05  # this near to 1 neither is faster
 _WHAT = {"launch": "launch, ", "idle": "idle, ", "memory": "memory, "}
 
 
@@ -31,9 +30,10 @@ def paragraph(record: Record) -> str:
     with_ratio = [row for row in compared if row.ratio is not None]
     if not with_ratio:
         return "There is no row in which ours can be compared with the peer."
-    slower = [row for row in with_ratio if _ratio(row) > 1 + _EVEN]
-    faster = [row for row in with_ratio if _ratio(row) < 1 - _EVEN]
-    even = [row for row in with_ratio if row not in slower and row not in faster]
+    slower, faster, even = (
+        [row for row in with_ratio if row.verdict == verdict]
+        for verdict in ("slower", "faster", "even")
+    )
     noisy = [row for row in with_ratio if row.noisy]
     without = [row for row in compared if row.ratio is None]
     sentences = [
@@ -42,7 +42,7 @@ def paragraph(record: Record) -> str:
         f"{_range(faster)}.",
     ]
     if even:
-        sentences.append(f"Within {_EVEN:.0%} of each other: {_names(even)}.")
+        sentences.append(f"Even, since the rounds do not agree which is less: {_names(even)}.")
     if without:
         sentences.append(f"Without a ratio: {', '.join(_why(row) for row in without)}.")
     sentences.append(
@@ -84,7 +84,9 @@ def _why(row: Row) -> str:
 
 
 def _names(found: Sequence[Row]) -> str:
-    return ", ".join(_WHAT.get(row.section, "") + row.case for row in found)
+    return ", ".join(
+        f"{_WHAT.get(row.section, '')}{row.case} ({ratio_text(_ratio(row))})" for row in found
+    )
 
 
 def _ratio(row: Row) -> float:
