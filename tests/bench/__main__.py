@@ -41,6 +41,8 @@ def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int
         _parser().error(str(error))
     if options.quick and not options.only:
         cases = [case for case in cases if case.quick]
+    if options.check:
+        return 0
     settings = _settings(options)
     found = record.Record(
         contestants=[record.Contestant(s.name, s.title, s.judged) for s in systems],
@@ -53,16 +55,36 @@ def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int
         found.notes.append(record.Note("remark", "", "", "", 0, text))
     if with_parts is None:
         found.machine = machine.describe()
-    code = _measure(found, settings, everything, cases, systems)
-    whole = not (options.quick or options.only or options.systems)
-    found.complete = whole and code != _INTERRUPTED
-    _publish(found, options.json, options.write_docs)
+    code, cut = _measure(found, settings, everything, cases, systems)
+    lacks = _lacks(found, options, cut or code == _INTERRUPTED)
+    found.complete = not lacks
+    if lacks and options.write_docs:
+        text = f"written by --write-docs, though {'; '.join(lacks)}"
+        found.notes.append(record.Note("remark", "", "", "", 0, text))
+    _publish(found, options.json, options.write_docs, lacks)
     return code
 
 
 _INTERRUPTED = 130
-# For the rounds: on a busy machine fewer of them, rather than a run that nobody waits for.
-_QUICK_S, _WHOLE_S = 200.0, 1500.0
+# On a busy machine less, rather than a run that nobody waits for.  What has begun may take half a
+# minute more.
+_QUICK_S, _WHOLE_S = 210.0, 2000.0
+_ROUNDS = 5
+
+
+def _lacks(found: record.Record, options: argparse.Namespace, cut: bool) -> list[str]:
+    """Why the run is not one to be published by itself; empty if it is."""
+    peers = {c.name for c in found.contestants if c.judged and c.name != record.OURS}
+    measured = {s.system for s in found.samples if s.section in ("collective", "step")}
+    reasons = {
+        "only a part was asked for": options.quick or options.only or options.systems,
+        f"it has fewer than {_ROUNDS} rounds": options.rounds < _ROUNDS,
+        "the seconds for each part of a turn are not the usual ones": options.seconds,
+        "it did not come to its end": cut,
+        "the peer has no figures": not peers & measured,
+        "ours failed": found.failures_of_ours(),
+    }
+    return [reason for reason, holds in reasons.items() if holds]
 
 
 def _measure(
@@ -71,8 +93,8 @@ def _measure(
     everything: parts.Parts,
     cases: Sequence[Case],
     systems: Sequence[parts.SystemLike],
-) -> int:
-    """Fills the record; returns the exit code."""
+) -> tuple[int, bool]:
+    """Fills the record; returns the exit code, and whether something was left out late."""
     start_s = time.monotonic()
 
     def say(text: str) -> None:
@@ -90,8 +112,10 @@ def _measure(
     )
     quiet = Quiet(settings.quiet_s, say)
     run = Run(everything, found, settings, _OUTPUT / "jobs", quiet, say)
-    # A service that ends the run has its jobs ended as Ctrl-C has.
-    previous = signal.signal(signal.SIGTERM, _interrupt)
+    # A service, or a terminal that is closed, has the jobs ended as Ctrl-C has.
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is not signal.SIG_IGN]  # as nohup has it  # fmt: skip
+    previous = [signal.signal(number, _interrupt) for number in ends]
     try:
         run.all(cases, systems)
         code = 1 if found.failures_of_ours() else 0
@@ -101,22 +125,23 @@ def _measure(
         found.notes.append(record.Note("remark", "", "", "", 0, text))
         code = _INTERRUPTED
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in zip(ends, previous):
+            signal.signal(number, handler)
     found.took_s = time.monotonic() - start_s
-    return code
+    return code, bool(run.cut)
 
 
-def _publish(found: record.Record, json_path: Path, write_docs: bool | None) -> None:
+def _publish(
+    found: record.Record, json_path: Path, write_docs: bool | None, lacks: Sequence[str]
+) -> None:
     record.write(found, json_path)
     written = [json_path]
-    print(f"\n{report.terminal(found)}\n")
-    pictured = _plot(found, json_path.with_suffix(".png"))
-    written += [json_path.with_suffix(".png")] if pictured else []
-    if write_docs is False:
-        pass
-    elif not found.complete:
-        if write_docs:
-            print(f"{_DOCUMENT.name} is left as it was: only a complete run is written there")
+    if _plot(found, json_path.with_suffix(".png")):
+        written.append(json_path.with_suffix(".png"))
+    print("\n" + report.terminal(found) + "\n")
+    if write_docs is False or (lacks and not write_docs):
+        if lacks and write_docs is None:
+            print(f"{_DOCUMENT.name} is left as it was: {'; '.join(lacks)}")
     else:
         pictured = _plot(found, _DOCUMENT.with_name(_PLOT))
         text = document.filled(_DOCUMENT.read_text(), found, _PLOT if pictured else None)
@@ -147,7 +172,7 @@ def _settings(options: argparse.Namespace) -> plan.Settings:
         turn_s=options.seconds or (0.1 if quick else 0.25),
         deadline_s=options.deadline or (_QUICK_S if quick else _WHOLE_S),
         quiet_s=0.0 if options.no_wait else options.quiet_deadline or default_quiet_s,
-        launches=0 if quick or options.only else 5,
+        launches=1 if quick else 5,
         idle_s=5.0,
         more_sizes=() if quick or options.only else (4, 8),
         more_rounds=2,
@@ -169,10 +194,14 @@ def _chosen(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tools/bench.sh", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="tools/bench.sh",
+        description=__doc__,
+        epilog="Variables: BENCH_PEER=0 leaves the peer out, BENCH_TORCH=0 torch.",
+    )
     add = parser.add_argument
     add("--quick", action="store_true", help="few cases, ours and the peer; under 4 minutes")
-    add("--rounds", type=_at_least_one, default=5, help="default 5")
+    add("--rounds", type=_at_least_one, default=_ROUNDS, help=f"default {_ROUNDS}")
     add("--only", nargs="+", metavar="CASE", help="these cases alone, by their names in the table")
     add("--systems", nargs="+", metavar="SYSTEM", help="these systems alone")
     add("--seconds", type=_positive, help="for each part of a turn; default 0.25, quick 0.1")
@@ -180,7 +209,8 @@ def _parser() -> argparse.ArgumentParser:
         "--deadline",
         type=_positive,
         metavar="S",
-        help=f"for rounds after the first; default {_WHOLE_S:g} s, quick {_QUICK_S:g} s",
+        help="from the start, then nothing more begins; the cases end earlier, so that the rest "
+        f"has its turn; default {_WHOLE_S:g} s, quick {_QUICK_S:g} s",
     )
     quiet = parser.add_mutually_exclusive_group()
     quiet.add_argument("--no-wait", action="store_true", help="do not wait for a quiet machine")
@@ -192,7 +222,8 @@ def _parser() -> argparse.ArgumentParser:
         "--write-docs",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help=f"write {_DOCUMENT.name} and its picture; default: if the run is a whole one",
+        help=f"write {_DOCUMENT.name} and its picture; default: if the run is a whole one, nothing "
+        "was cut, the peer has figures, and ours did not fail",
     )
     add(
         "--json",
@@ -201,6 +232,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="default build/bench/results.json; the picture is put beside it",
     )
+    add("--check", action="store_true", help="only say whether the arguments are right")
     add("--remark", action="append", default=[], metavar="TEXT", help="what readers should know")
     return parser
 

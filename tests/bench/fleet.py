@@ -1,7 +1,8 @@
 """The jobs of all systems, of which at most one is awake.
 
-A job that has lost a rank is ended, and its system is started again for the next turn, a few times.
-The case in which a job failed, if only by a wrong result, is not asked of it again.
+A job that has lost a rank is ended, and its system is started again for the next turn, a few times;
+so is one that did not start.  The case in which a job failed, if only by a wrong result, is not
+asked of it again.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from tests.bench.errors import WrongResult
 from tests.bench.parts import JobLike, Parts, SystemLike
 from tests.bench.record import Note, Record
 
 __all__ = ["Fleet"]
 
 _T = TypeVar("_T")
-_STARTS = 3  # of one system in one fleet
+_STARTS = 3  # of one system in one fleet, those that fail included
 
 
 class Fleet:
@@ -28,7 +30,13 @@ class Fleet:
     """
 
     def __init__(
-        self, parts: Parts, record: Record, size: int, folder: Path, say: Callable[[str], None]
+        self,
+        parts: Parts,
+        record: Record,
+        size: int,
+        folder: Path,
+        say: Callable[[str], None],
+        sets: bool = True,
     ) -> None:
         """
         Args:
@@ -37,9 +45,11 @@ class Fleet:
           size: ranks of each job.
           folder: for the jobs' output; one below it for each start.
           say: gets a line of progress.
+          sets: whether the jobs have the process sets that a baseline needs.
         """
         self.size = size
         self._parts, self._record, self._folder, self._say = parts, record, folder, say
+        self._sets = sets
         self._jobs: dict[str, tuple[contextlib.ExitStack, JobLike]] = {}
         self._starts: dict[str, int] = {}
         self._given_up: set[str] = set()
@@ -58,7 +68,7 @@ class Fleet:
             self.end(name)
 
     def start(self, system: SystemLike) -> JobLike | None:
-        """Starts the system's job and stops it; None, with a note, if that fails for good."""
+        """Starts the system's job and stops it; None if it fails, with a note, or was given up."""
         name = system.name
         if name in self._given_up:
             return None
@@ -67,13 +77,13 @@ class Fleet:
         folder.mkdir(parents=True, exist_ok=True)
         stack = contextlib.ExitStack()
         try:
-            job = stack.enter_context(self._parts.start(system, self.size, folder))
+            job = stack.enter_context(self._parts.start(system, self.size, folder, self._sets))
             job.pause()
         except Exception as error:
             with contextlib.suppress(Exception):
                 stack.close()
-            self._given_up.add(name)
             self._note("failed", "", "", name, f"its ranks did not start: {error}")
+            self._give_up_at_last(name)
             return None
         self._jobs[name] = stack, job
         return job
@@ -99,15 +109,21 @@ class Fleet:
             return answer
         except Exception as error:
             self._failed.add((section, case, name))
-            self._note("failed", section, case, name, str(error))
+            kind = "wrong" if isinstance(error, WrongResult) else "failed"
+            self._note(kind, section, case, name, str(error))
             if job.usable and self._pauses(job):
                 return None
             self.end(name)
-            if self._starts[name] >= _STARTS:
-                self._given_up.add(name)
-                text = f"given up after it had failed {_STARTS} times"
-                self._note("missing", "", "", name, text)
+            self._give_up_at_last(name)
             return None
+
+    def gave_up(self, system: SystemLike) -> bool:
+        """Whether the system is not started any more."""
+        return system.name in self._given_up
+
+    def is_first(self, system: SystemLike) -> bool:
+        """Whether the system's job is the one that was started first."""
+        return system.name in self._jobs and self._starts[system.name] == 1
 
     def end(self, name: str) -> None:
         """Ends a system's job; without one it does nothing."""
@@ -118,6 +134,12 @@ class Fleet:
             stack.close()
         except Exception as error:
             self._note("remark", "", "", name, f"did not end in order: {error}")
+
+    def _give_up_at_last(self, name: str) -> None:
+        if self._starts[name] >= _STARTS:
+            self._given_up.add(name)
+            text = f"given up after it had failed {_STARTS} times"
+            self._note("missing", "", "", name, text)
 
     @staticmethod
     def _pauses(job: JobLike) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
+from tests.bench.command import output_of
+from tests.bench.errors import BenchError
 from tests.bench.systems import ROOT, interpreter
 
 __all__ = ["describe"]
@@ -73,10 +74,6 @@ def _after(path: str, key: str) -> str:
 def _output(command: list[str]) -> str:
     """What it prints; nothing if it cannot be run, fails or takes too long."""
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=_COMMAND_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+        return output_of(command, _COMMAND_S).strip()
+    except BenchError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.bench import units
+from tests.bench import plan, units
 from tests.bench.cases import Case
+from tests.bench.errors import WrongResult
 from tests.bench.fleet import Fleet
 from tests.bench.parts import JobLike, Parts, SystemLike
-from tests.bench.plan import Settings, rotated
+from tests.bench.plan import Settings
 from tests.bench.quiet import Quiet
-from tests.bench.record import OURS, Note, Record
+from tests.bench.record import OURS, Note, Record, is_ours
 from tests.bench.results import BUSY_CPUS, JUDGED_SIZE
 from tests.bench.samples import Sample
 
 __all__ = ["Run", "section_of"]
 
-_VERBS = {"missing": "not measured", "failed": "failed"}  # by the kind of a note
+_VERBS = {
+    "missing": "not measured",
+    "failed": "failed",
+    "wrong": "a wrong result",
+}  # by the kind of a note
+_PARTS = ("gross", "baseline")
 _LIMIT_S = 0.3  # each limit, once per round
 _CORE_CASE_S = 0.1  # each case of the core, once per round and transport
 _TRANSPORTS = {"shm": OURS, "tcp": f"{OURS}-tcp"}  # and the system whose column has its figures
 _QUICK_CORE = ("allreduce 4 B", "allreduce 1 MiB", "allreduce 16 MiB")
-_QUICK_IDLE = (OURS, "mpi", "gloo")  # ours, and the first peer of these that runs
-_LAUNCHED = (OURS, "gloo", "mpi")
+_BY_INIT, _AFTER_ALL = "added by init()", "after all cases"
 _LONG_PATIENCE_S = 20.0  # before the run
 _SHORT_PATIENCE_S = 1.0  # before a start; what may be spent on waiting is worth more later
 
@@ -44,6 +49,7 @@ class Run:
 
     Attributes:
       record: what has been found so far; also after an exception.
+      cut: what was left out for want of time.
     """
 
     def __init__(
@@ -68,31 +74,34 @@ class Run:
         self._parts, self._settings, self._folder = parts, settings, folder
         self._quiet, self._say = quiet, say
         self._lacking: set[str] = set()
+        self.cut: list[str] = []
+        self._deadline_s = 0.0
 
     def all(self, cases: Sequence[Case], systems: Sequence[SystemLike]) -> None:
         """Runs all sections.  Raises KeyboardInterrupt, after having ended all jobs."""
-        deadline_s = time.monotonic() + self._settings.deadline_s
+        self._deadline_s = time.monotonic() + self._settings.deadline_s
+        try:
+            self._all(cases, systems)
+        finally:
+            if self.cut:
+                text = f"the time was up: {'; '.join(self.cut)}"
+                self._note("remark", "", "", "", 0, text)
+
+    def _all(self, cases: Sequence[Case], systems: Sequence[SystemLike]) -> None:
         self._look_at_machine()
         usable = [system for system in systems if self._is_usable(system)]
         with self._fleet(JUDGED_SIZE) as fleet:
             able = self._start(fleet, usable, cases)
-            late = False
             for place, case in enumerate(cases):
-                # Spread over the run, so that they meet what the cases meet.
-                if place < self._settings.rounds and not self._settings.only_cases:
-                    self._limits(place)
-                    self._core(place)
-                for number in range(self._settings.rounds):
-                    late = late or time.monotonic() > deadline_s
-                    if number > 0 and late:
-                        break
-                    self._turns(fleet, number, case, rotated(able[case.name], number))
-            if late:
-                self._note("remark", "", "", "", 0, "the time was up: some cases have fewer rounds")
+                if not self._settings.only_cases:
+                    # Spread over the run, so that they meet what the cases meet.
+                    for number in plan.at(place, len(cases), self._settings.rounds):
+                        self._limits(number)
+                        self._core(number)
+                self._case(fleet, case, able, cases[place + 1 :])
             if self._settings.only_cases:
                 return
-            self._memory(fleet, usable)
-            self._idle(fleet, usable)
+            self._memory_of_all_cases(fleet, usable)
         self._wire()
         self._launch(usable)
         if not self._settings.quick:
@@ -106,28 +115,48 @@ class Run:
         cpus = self._quiet.wait(min(_LONG_PATIENCE_S, self._settings.quiet_s / 3))
         self._say(f"the machine: {cpus:.1f} CPUs are busy with other work")
 
+    def _case(
+        self,
+        fleet: Fleet,
+        case: Case,
+        able: Mapping[str, Sequence[SystemLike]],
+        later: Sequence[Case],
+    ) -> None:
+        """All rounds of a case, or those for which there is time."""
+        now_s = time.monotonic()
+        left_s = self._deadline_s - plan.later_s(self._settings) - now_s
+        planned_s = sum(plan.case_s(self._settings, len(able[each.name])) for each in later)
+        until_s = now_s + plan.share_s(left_s, planned_s, len(later))
+        for number in range(self._settings.rounds):
+            if number == 0 and self._is_late(case.name):
+                return
+            if number > 0 and time.monotonic() > until_s:
+                self.cut.append(f"{case.name} has {number} of {self._settings.rounds} rounds")
+                return
+            self._turns(fleet, number, case, plan.order(able[case.name], case.name, number))
+
     def _start(
         self, fleet: Fleet, systems: Iterable[SystemLike], cases: Sequence[Case]
     ) -> dict[str, list[SystemLike]]:
         """Returns, by case, the systems that can do it."""
         able: dict[str, list[SystemLike]] = {case.name: [] for case in cases}
         for system in systems:
-            busy = self._quiet.wait(_SHORT_PATIENCE_S)
-            job = fleet.start(system)
+            job = None
+            while job is None and not fleet.gave_up(system) and not self._is_late(system.name):
+                self._quiet.wait(_SHORT_PATIENCE_S)
+                job = fleet.start(system)
             if job is None:
                 continue
             self._say(f"{system.name}: {fleet.size} ranks, first op after {job.first_op_s:.1f} s")
-            if not (self._settings.launches or self._settings.only_cases):
-                self._add_launch(system.name, 0, job, busy)
             for case in cases:
                 can = fleet.ask(system, section_of(case), case.name, partial(_can, case))
                 if can:
                     able[case.name].append(system)
                 elif can is not None:
-                    text = "has no such operation"
-                    self._note(
-                        "missing", section_of(case), case.name, system.name, fleet.size, text
-                    )
+                    # All of it is there for ours, so an answer of no is an error of ours.
+                    kind = "failed" if is_ours(system.name) else "missing"
+                    text = "tests/bench has no such operation for it"
+                    self._note(kind, section_of(case), case.name, system.name, fleet.size, text)
         return able
 
     def _limits(self, number: int) -> None:
@@ -135,6 +164,8 @@ class Run:
             ("memcpy of 64 MiB, two processes at once, each", "B/s", self._parts.memcpy),
             ("futex ping-pong of two processes, round trip", "s", self._parts.futex_ping_pong),
         ):
+            if self._is_late("limits of the machine"):
+                return
             busy = self._quiet.wait()
             value = self._try("limit", case, "", partial(measure, _LIMIT_S))
             if value is not None:
@@ -142,7 +173,9 @@ class Run:
 
     def _core(self, number: int) -> None:
         quick = self._settings.quick
-        for transport in rotated(["shm"] if quick else list(_TRANSPORTS), number):
+        for transport in plan.order(["shm"] if quick else _TRANSPORTS, "core", number):
+            if self._is_late("the core alone"):
+                return
             busy = self._quiet.wait()
             system, cases = _TRANSPORTS[transport], _QUICK_CORE if quick else None
             measure = partial(self._parts.core, JUDGED_SIZE, transport, _CORE_CASE_S, cases)
@@ -157,13 +190,15 @@ class Run:
             busy = self._quiet.wait()
 
             def both(job: JobLike) -> tuple[float, float]:
-                seconds = self._settings.turn_s
-                return job.measure(case, "gross", seconds), job.measure(case, "baseline", seconds)
+                # What being the second does to one part, it does to the other in the next round.
+                parts = _PARTS if number % 2 == 0 else _PARTS[::-1]
+                found = {part: job.measure(case, part, self._settings.turn_s) for part in parts}
+                return found["gross"], found["baseline"]
 
             values = fleet.ask(system, section_of(case), case.name, both)
             if values is None:
                 continue
-            for part, value in zip(("gross", "baseline"), values):
+            for part, value in zip(_PARTS, values):
                 self._add(section_of(case), case.name, system.name, part, fleet.size, number,
                           value, "s", busy)  # fmt: skip
             seen[system.name] = units.one(values[0], "s") + ("!" if busy > BUSY_CPUS else "")
@@ -171,53 +206,72 @@ class Run:
         figures = ", ".join(f"{name} {seen[name]}" for name in names)
         self._say(f"round {number + 1}, {fleet.size} ranks, {case.name}: {figures or 'nobody'}")
 
-    def _memory(self, fleet: Fleet, systems: Iterable[SystemLike]) -> None:
+    def _memory_of_all_cases(self, fleet: Fleet, systems: Iterable[SystemLike]) -> None:
         for system in systems:
-            found = fleet.ask(system, "memory", "of a rank", lambda job: job.memory())
-            if found is None:
+            if fleet.gave_up(system) or self._is_late("memory after all cases"):
                 continue
-            # Not the sizes at the start: who starts first has nobody yet to share libraries with.
-            added = found["after init"] - found["before init"]
-            for when, value in (("added by init()", added), ("after all cases", found["now"])):
-                self._add("memory", when, system.name, "gross", fleet.size, 0, value, "B", 0.0)
-
-    def _idle(self, fleet: Fleet, systems: Sequence[SystemLike]) -> None:
-        chosen = list(systems)
-        if self._settings.quick:
-            by_name = {system.name: system for system in systems}
-            chosen = [by_name[name] for name in _QUICK_IDLE if name in by_name][:2]
-        seconds = self._settings.idle_s
-        for system in chosen:
-            self._say(f"{system.name}: idle for {seconds:.0f} s")
+            if not fleet.is_first(system):
+                text = "it did not live through all cases in one piece"
+                self._note("missing", "memory", _AFTER_ALL, system.name, fleet.size, text)
+                continue
             busy = self._quiet.wait()
-            found = fleet.ask(system, "idle", "a rank", lambda job: job.idle(seconds))
-            if found:
-                for case, value, unit in (
-                    (f"CPU time in {seconds:.0f} s", found[0], "s"),
-                    (f"context switches in {seconds:.0f} s", found[1], "switches"),
-                ):
-                    self._add("idle", case, system.name, "gross", fleet.size, 0, value, unit, busy)
+            found = fleet.ask(system, "memory", _AFTER_ALL, lambda job: job.memory())
+            if found is not None:
+                self._add("memory", _AFTER_ALL, system.name, "gross", fleet.size, 0,
+                          found["now"], "B", busy)  # fmt: skip
 
     def _wire(self) -> None:
         case = "iperf3 between two network namespaces"
+        if self._is_late(case):
+            return
         busy = self._quiet.wait()
         value = self._try("limit", case, "", self._parts.wire)
         if value is not None:
             self._add("limit", case, "", "gross", JUDGED_SIZE, 0, value, "B/s", busy)
 
     def _launch(self, systems: Sequence[SystemLike]) -> None:
-        launched = [system for system in systems if system.name in _LAUNCHED]
+        """Starts, as users start them, without the process sets that only baselines need."""
         for number in range(self._settings.launches):
-            for system in rotated(launched, number):
+            launched = [
+                system
+                for system in systems
+                if system.name in plan.LAUNCHED or (number == 0 and not self._settings.quick)
+            ]
+            for system in plan.order(launched, "launch", number):
+                if self._is_late(f"launch {number + 1}"):
+                    continue
                 busy = self._quiet.wait()
                 # One fleet for each: a launch that fails costs the others nothing.
-                with self._fleet(JUDGED_SIZE) as fleet:
+                with self._fleet(JUDGED_SIZE, sets=False) as fleet:
                     job = fleet.start(system)
                     if job is not None:
-                        self._add_launch(system.name, number, job, busy)
                         self._say(f"launch {number + 1}, {system.name}: {job.first_op_s:.2f} s")
+                        self._look_at_launched(fleet, system, number, job, busy)
+
+    def _look_at_launched(
+        self, fleet: Fleet, system: SystemLike, number: int, job: JobLike, busy: float
+    ) -> None:
+        def add(section: str, case: str, value: float, unit: str, busy: float) -> None:
+            self._add(section, case, system.name, "gross", fleet.size, number, value, unit, busy)
+
+        add("launch", "command to first op", job.first_op_s, "s", busy)
+        add("launch", "init()", job.init_s, "s", busy)
+        memory = fleet.ask(system, "memory", _BY_INIT, lambda job: job.memory())
+        if memory is not None:
+            add("memory", _BY_INIT, memory["added by init"], "B", busy)
+        if number >= plan.IDLE_LAUNCHES:
+            return
+        seconds = self._settings.idle_s
+        busy = self._quiet.wait()
+        case = f"CPU time in {seconds:.0f} s"
+        idle = fleet.ask(system, "idle", case, lambda job: job.idle(seconds))
+        if idle is not None:
+            add("idle", case, idle[0], "s", busy)
+            add("idle", f"context switches in {seconds:.0f} s", idle[1], "switches", busy)
 
     def _instructions(self) -> None:
+        if self._is_late("instructions"):
+            return
         self._say("counting instructions")
         found = self._try("instructions", "enqueue to done", OURS, self._parts.instructions) or {}
         for case, value in found.items():
@@ -227,18 +281,28 @@ class Run:
     def _more_ranks(self, size: int, systems: Sequence[SystemLike], cases: Sequence[Case]) -> None:
         chosen = [case for case in cases if case.name in self._settings.more_cases]
         for system in (system for system in systems if system.judged):
+            if self._is_late(f"{size} ranks of {system.name}"):
+                continue
             # One system at a time: the ranks of all would not fit into a small machine's memory.
             with self._fleet(size) as fleet:
                 able = self._start(fleet, [system], chosen)
                 for number in range(self._settings.more_rounds):
                     for case in chosen:
-                        if able[case.name]:
+                        if able[case.name] and not self._is_late(f"{size} ranks of {system.name}"):
                             self._turns(fleet, number, case, able[case.name])
 
     # What the sections share.
 
-    def _fleet(self, size: int) -> Fleet:
-        return Fleet(self._parts, self.record, size, self._folder, self._say)
+    def _fleet(self, size: int, sets: bool = True) -> Fleet:
+        folder = self._folder if sets else self._folder / "launches"
+        return Fleet(self._parts, self.record, size, folder, self._say, sets)
+
+    def _is_late(self, what: str) -> bool:
+        """Whether there is no time left to begin with it, which is then said at the end."""
+        late = time.monotonic() > self._deadline_s
+        if late and (text := f"without {what}") not in self.cut:
+            self.cut.append(text)
+        return late
 
     def _is_usable(self, system: SystemLike) -> bool:
         why = self._parts.usable(system)
@@ -255,17 +319,14 @@ class Run:
             self._lacking.add(case)
             # A wrong result of ours is an error of the run; what the machine lacks is not.
             lacks = isinstance(error, self._parts.unavailable) or not system
-            self._note("missing" if lacks else "failed", section, case, system, 0, str(error))
+            kind = "wrong" if isinstance(error, WrongResult) else "missing" if lacks else "failed"
+            self._note(kind, section, case, system, 0, str(error))
             return None
 
     def _note(self, kind: str, section: str, case: str, system: str, size: int, text: str) -> None:
         self.record.notes.append(Note(kind, section, case, system, size, text))
         words = (", ".join(filter(None, (system, case))), _VERBS.get(kind), text)
         self._say(": ".join(filter(None, words)))
-
-    def _add_launch(self, system: str, number: int, job: JobLike, busy: float) -> None:
-        for case, value in (("command to first op", job.first_op_s), ("init()", job.init_s)):
-            self._add("launch", case, system, "gross", JUDGED_SIZE, number, value, "s", busy)
 
     def _add(
         self, section: str, case: str, system: str, part: str, size: int, number: int,
