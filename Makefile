@@ -15,7 +15,7 @@ help:
 	@echo "make check            format, lint, types, layers;   make format cures the first"
 	@echo "make test-sanitizers  C++ tests under TSan, ASan and UBSan"
 	@echo "make test-faults      ranks that die or stop at 280 random moments: 4 minutes"
-	@echo "make bench            this tree beside its peers: about 20 minutes; QUICK=1: under 4"
+	@echo "make bench            this tree beside its peers: about 30 minutes; QUICK=1: under 4"
 	@echo "make clean            remove what was built; the venvs stay"
 	@echo "make soak             random programs of collectives on 4 ranks, memory watched: 10 minutes"
 	@echo "TF=2.21.0 uses that TensorFlow, in a venv of its own"
