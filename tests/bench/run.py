@@ -187,6 +187,8 @@ class Run:
         """One round of one case; in its line of progress "!" stands for a busy machine."""
         seen = {}
         for system in systems:
+            if self._is_late(f"a part of {case.name}, {fleet.size} ranks"):
+                break
             busy = self._quiet.wait()
 
             def both(job: JobLike) -> tuple[float, float]:

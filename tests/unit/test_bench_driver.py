@@ -270,6 +270,14 @@ def test_rounds_end_when_the_time_is_up(world, tmp_path) -> None:
     assert f"{CASES[0]} has {first} of 1000 rounds" in text
 
 
+def test_the_deadline_holds_within_a_round(world, tmp_path) -> None:
+    world.before_turn = lambda: time.sleep(0.1)
+    _, found = run(world, tmp_path, "--deadline", "0.05")
+    assert len({sample.system for sample in found.samples}) == 1  # it had begun
+    (text,) = (note.text for note in found.notes if "the time was up" in note.text)
+    assert f"a part of {CASES[0]}, 2 ranks" in text and f"without {CASES[1]}" in text
+
+
 def test_what_has_no_time_left_is_said(world, tmp_path) -> None:
     path = tmp_path / "run.json"
     world.before_turn = lambda: time.sleep(0.02)
