@@ -101,7 +101,8 @@ def footnotes(record: Record) -> list[Footnote]:
     """All notes as sentences; notes on several cases that say the same are one."""
     alike: dict[tuple[str, str, str, int], list[Note]] = {}
     for note in record.notes:
-        alike.setdefault((note.system, note.kind, _flat(note.text), note.size), []).append(note)
+        text = _flat(note.text, 2000 if note.kind == "remark" else 300)
+        alike.setdefault((note.system, note.kind, text, note.size), []).append(note)
     return [
         Footnote(number, _sentence(*key, [note.case for note in notes if note.case]), tuple(notes))
         for number, (key, notes) in enumerate(alike.items(), 1)
@@ -116,7 +117,7 @@ def _sentence(system: str, kind: str, text: str, size: int, cases: Sequence[str]
     return f"{who}{ranks}: {verb}{text}" if who else f"{verb}{text}"
 
 
-def _flat(text: str, most: int = 300) -> str:
+def _flat(text: str, most: int) -> str:
     """One line; of a long text its beginning and its end, where errors say what they are."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"

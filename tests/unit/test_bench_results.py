@@ -338,6 +338,9 @@ def test_a_long_reason_is_cut_in_its_middle() -> None:
     (footnote,) = report.footnotes(made({}, notes=(note("failed", "mpi", text),)))
     assert len(footnote.text) < 400
     assert "begin" in footnote.text and footnote.text.endswith("end")
+    cut = "the time was up: " + "; ".join(f"{case.name} has 1 of 5 rounds" for case in CASES)
+    (footnote,) = report.footnotes(made({}, notes=(Note("remark", "", "", "", 0, cut),)))
+    assert footnote.text == cut
 
 
 def test_notes_that_say_the_same_are_one() -> None:
