@@ -221,7 +221,7 @@ def _other_sections(
             continue
         names = _present(record, these)
         anybody = any("" in row.entries for row in these)
-        ratios = any(row.ratio is not None for row in these)
+        ratios = any(row.ratio is not None or row.doubts for row in these)
         head = ("case", *names, *(["value"] if anybody else []),
                 *(["best peer", "ratio", ""] if ratios else []))  # fmt: skip
         lines: list[tuple[str, ...]] = [head]

@@ -221,7 +221,8 @@ def _compared(row: Row, peers: Sequence[str]) -> Row:
     # What is exchanged is lost in what the baseline takes: no ratio of such nets means anything.
     if row.judged == "net" and any(_is_lost(row.entries[name]) for name in (OURS, best)):
         return _compared(replace(row, judged="gross", net_is_lost=True), peers)
-    if min(mine.median, theirs[best].median) <= 0:
+    nothing = row.section == "idle" and mine.median == 0  # to do nothing at all is a figure there
+    if min(mine.median, theirs[best].median) <= 0 and not (nothing and theirs[best].median > 0):
         return replace(row, best=best, doubts=("not above 0",))
     doubts = _noise(row, OURS)
     doubts += [doubt for doubt in _noise(row, best) if doubt not in doubts]
@@ -245,7 +246,7 @@ def _is_lost(entry: Entry) -> bool:
 def _by_round(row: Row, best: str) -> Spread | None:
     mine, theirs = (row.entries[name].rounds[row.judged] for name in (OURS, best))
     # A net below zero in a single round says nothing, and has no ratio.
-    both = [n for n in mine if theirs.get(n, 0.0) > 0 and mine[n] > 0]
+    both = [n for n in mine if theirs.get(n, 0.0) > 0 and mine[n] >= 0]
     return spread(mine[n] / theirs[n] for n in both) if both else None
 
 

@@ -145,6 +145,14 @@ def test_who_is_faster_is_what_most_rounds_agree_on(ours, peer, verdict: str) ->
 def test_nothing_is_divided_by_zero() -> None:
     row = only_row(made({"ours": [0] * 3, "gloo": [1] * 3}))
     assert row.ratio is None and row.doubts == ("not above 0",)
+    found = made({"ours": [0] * 3, "gloo": [0] * 3}, section="idle")
+    assert only_row(found).ratio is None and "not above 0" in report.terminal(found)
+
+
+def test_to_take_no_time_while_idle_is_less_than_any() -> None:
+    found = made({"ours": [0] * 3, "gloo": [1] * 3}, section="idle")
+    assert only_row(found).ratio == 0 and only_row(found).verdict == "faster"
+    assert "<0.001" in report.terminal(found) and "in 1 of them" in standing.paragraph(found)
 
 
 @pytest.mark.parametrize(
