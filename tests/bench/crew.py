@@ -50,7 +50,6 @@ class Crew:
       system: what to start.
       size: number of ranks, >= 1.
       folder: for its output; it must exist.
-      sets: whether the ranks make the process sets that a baseline needs.
 
     Attributes:
       broken: why no command can be given any more; "" while all is well.
@@ -61,13 +60,12 @@ class Crew:
       BenchError: a rank died, or is not there in time.  Nothing is left of them then.
     """
 
-    def __init__(self, system: System, size: int, folder: Path, sets: bool) -> None:
+    def __init__(self, system: System, size: int, folder: Path) -> None:
         self.broken = ""
         self.pids: list[int] = []
         self.started: list[dict[str, Any]] = []
         self._system = system
         self._size = size
-        self._sets = sets
         self._output = folder / f"{system.name}.{size}.log"
         self._mark = os.urandom(16).hex()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -163,7 +161,6 @@ class Crew:
             **self._system.variables,
             "PYTHONPATH": str(ROOT),
             rank_place.SIZE: str(self._size),
-            rank_place.SETS: str(int(self._sets)),
             SOCKET: str(socket_path),
             # So that what a rank leaves there when it is killed goes with the folder.
             "TMPDIR": str(socket_path.parent),

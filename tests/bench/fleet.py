@@ -30,13 +30,7 @@ class Fleet:
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        record: Record,
-        size: int,
-        folder: Path,
-        say: Callable[[str], None],
-        sets: bool = True,
+        self, parts: Parts, record: Record, size: int, folder: Path, say: Callable[[str], None]
     ) -> None:
         """
         Args:
@@ -45,11 +39,9 @@ class Fleet:
           size: ranks of each job.
           folder: for the jobs' output; one below it for each start.
           say: gets a line of progress.
-          sets: whether the jobs have the process sets that a baseline needs.
         """
         self.size = size
         self._parts, self._record, self._folder, self._say = parts, record, folder, say
-        self._sets = sets
         self._jobs: dict[str, tuple[contextlib.ExitStack, JobLike]] = {}
         self._starts: dict[str, int] = {}
         self._given_up: set[str] = set()
@@ -77,7 +69,7 @@ class Fleet:
         folder.mkdir(parents=True, exist_ok=True)
         stack = contextlib.ExitStack()
         try:
-            job = stack.enter_context(self._parts.start(system, self.size, folder, self._sets))
+            job = stack.enter_context(self._parts.start(system, self.size, folder))
             job.pause()
         except Exception as error:
             with contextlib.suppress(Exception):

@@ -32,8 +32,6 @@ class Job:
       system: what to start.
       size: number of ranks, >= 1.
       folder: for its output; it must exist.
-      sets: whether each rank also makes a process set of its own, which every baseline needs and
-        no training script has.  Without them nothing but "gross" can be measured.
 
     Attributes:
       first_op_s: seconds from the command to the end of the first op, of the slowest rank.
@@ -46,10 +44,9 @@ class Job:
     first_op_s: float
     init_s: float
 
-    def __init__(self, system: System, size: int, folder: Path, sets: bool = True) -> None:
+    def __init__(self, system: System, size: int, folder: Path) -> None:
         self._system = system
-        self._sets = sets
-        self._crew = Crew(system, size, folder, sets)
+        self._crew = Crew(system, size, folder)
         self._paused = False
         self._prepared = ""  # the name of a case
         self._can: dict[str, bool] = {}
@@ -100,8 +97,6 @@ class Job:
         """
         if part not in PARTS:
             raise ValueError(f"no part {part!r} of a case; there are: {', '.join(PARTS)}")
-        if part == "baseline" and not self._sets:
-            raise ValueError(f"{self._system.name}: no baseline without sets; start with sets=True")
         if self._prepared != case.name:
             self._prepared = ""
             self._ask("prepare", case=case.name)

@@ -44,9 +44,7 @@ class JobLike(Protocol):
 class Start(Protocol):
     """What starts a system's ranks; see `job.Job` for the arguments."""
 
-    def __call__(
-        self, system: Any, size: int, folder: Path, sets: bool = True
-    ) -> AbstractContextManager[JobLike]: ...
+    def __call__(self, system: Any, size: int, folder: Path) -> AbstractContextManager[JobLike]: ...
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Nothing here knows which of the two is installed.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
-from tests.bench import rank_place, rank_values
+from tests.bench import rank_values
 from tests.bench.cases import Case
 from tests.bench.errors import WrongResult
 from tests.bench.rank_backend import PARTS, Work
@@ -27,20 +26,8 @@ _CHECK_FACTOR = 2  # so that what is left in a recycled buffer from earlier is n
 class _Horovod:
     """The backend; see `rank_backend.Backend`."""
 
-    def __init__(self) -> None:
-        self._sets: dict[str, Any] = {}  # by part
-
     def init(self) -> tuple[int, int]:
-        size = int(os.environ[rank_place.SIZE])
-        everyone = hvd.global_process_set
-        if rank_place.sets() and size > 1:
-            alone = [hvd.ProcessSet([rank]) for rank in range(size)]
-            hvd.init(process_sets=alone)
-            self._sets = {"gross": everyone, "baseline": alone[hvd.rank()]}
-        else:
-            hvd.init()
-            # Alone in the job it has the set already, and a second one would be refused.
-            self._sets = dict.fromkeys(PARTS if rank_place.sets() else ("gross",), everyone)
+        hvd.init()
         return hvd.rank(), hvd.size()
 
     def first_op(self) -> None:
@@ -56,15 +43,15 @@ class _Horovod:
         try:
             with tf.Graph().as_default():
                 tensor = tf.zeros([hvd.size()], case.dtype)
-                _collective(case, "gross", self._sets, tensor, 0)
+                _collective(case, tensor, 0)
         except (TypeError, ValueError, NotImplementedError):  # not of this dtype
             return False
         return True
 
     def prepare(self, case: Case) -> Work:
         if case.mode == "step":
-            return StepWork(hvd, case, self._sets)
-        return (_EagerWork if case.mode == "eager" else _SessionWork)(case, self._sets)
+            return StepWork(hvd, case)
+        return (_EagerWork if case.mode == "eager" else _SessionWork)(case)
 
     def end(self) -> None:
         hvd.shutdown()
@@ -75,18 +62,14 @@ def backend() -> _Horovod:
     return _Horovod()
 
 
-def _collective(case: Case, part: str, sets: dict[str, Any], tensor: Any, index: int) -> Any:
+def _collective(case: Case, tensor: Any, index: int) -> Any:
     """The collective op of one tensor; its name is the same in every iteration."""
-    options = {
-        "name": re.sub(r"[^A-Za-z0-9]+", "_", f"{case.name} {part} {index}"),
-        "process_set": sets[part],
-    }
+    name = re.sub(r"[^A-Za-z0-9]+", "_", f"{case.name} {index}")
     if case.collective in ("allreduce", "reducescatter"):
-        return getattr(hvd, case.collective)(tensor, op=hvd.Sum, **options)
+        return getattr(hvd, case.collective)(tensor, op=hvd.Sum, name=name)
     if case.collective == "broadcast":
-        root = 0 if part == "gross" else hvd.rank()
-        return hvd.broadcast(tensor, root, **options)
-    result = getattr(hvd, case.collective)(tensor, **options)
+        return hvd.broadcast(tensor, 0, name=name)
+    result = getattr(hvd, case.collective)(tensor, name=name)
     # An alltoall may also return how much came from each rank.
     return result[0] if isinstance(result, (tuple, list)) else result
 
@@ -105,9 +88,8 @@ def _as_written() -> Any:
 class _EagerWork:
     """One call after the other, each on the same tensor."""
 
-    def __init__(self, case: Case, sets: dict[str, Any]) -> None:
+    def __init__(self, case: Case) -> None:
         self._case = case
-        self._sets = sets
         self._inputs = [
             tf.cast(tf.constant(values), case.dtype)
             for values in rank_values.inputs(case, hvd.rank())
@@ -125,20 +107,19 @@ class _EagerWork:
         self._inputs = []
 
     def _run(self, part: str, inputs: list[Any]) -> list[Any]:
-        return [
-            _collective(self._case, part, self._sets, tensor, index)
-            for index, tensor in enumerate(inputs)
-        ]
+        if part == "baseline":
+            return inputs
+        return [_collective(self._case, tensor, index) for index, tensor in enumerate(inputs)]
 
 
 class _SessionWork:
-    """The parts of a case in one graph, over the same variables.
+    """The parts of a case in one graph, over the same variables; the baseline is the inputs alone.
 
     An input is a variable times a factor that only the session knows, so that the collective gets
     a fresh buffer in each iteration, as it gets a gradient.
     """
 
-    def __init__(self, case: Case, sets: dict[str, Any]) -> None:
+    def __init__(self, case: Case) -> None:
         self._case = case
         with tf.Graph().as_default() as graph:
             factor = tf.Variable(tf.ones([], case.dtype), trainable=False)
@@ -147,11 +128,9 @@ class _SessionWork:
                 tf.Variable(tf.cast(holder, case.dtype), trainable=False) for holder in holders
             ]
             fresh = [variable * factor for variable in variables]
-            outputs = {
-                part: [_collective(case, part, sets, t, index) for index, t in enumerate(fresh)]
-                for part in sets
-            }
-            groups = {part: tf.group(*(out.op for out in outputs[part])) for part in sets}
+            collectives = [_collective(case, tensor, index) for index, tensor in enumerate(fresh)]
+            outputs = {"gross": collectives, "baseline": fresh}
+            groups = {part: tf.group(*(out.op for out in outputs[part])) for part in PARTS}
             new_factor = tf.compat.v1.placeholder(case.dtype, [])
             multiply_by = factor.assign(new_factor)
             self._session = tf.compat.v1.Session(graph=graph, config=_as_written())
@@ -161,8 +140,8 @@ class _SessionWork:
                 feed_dict=dict(zip(holders, values)),
             )
             self._multiply_by = self._session.make_callable(multiply_by.op, feed_list=[new_factor])
-            self._run = {part: self._session.make_callable(groups[part]) for part in sets}
-            self._fetch = {part: self._session.make_callable(outputs[part]) for part in sets}
+            self._run = {part: self._session.make_callable(groups[part]) for part in PARTS}
+            self._fetch = {part: self._session.make_callable(outputs[part]) for part in PARTS}
 
     def runner(self, part: str) -> Callable[[], object]:
         run: Callable[[], object] = self._run[part]

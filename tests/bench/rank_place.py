@@ -11,10 +11,9 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Place", "SETS", "SIZE", "free_addresses", "place", "sets", "variables"]
+__all__ = ["Place", "SIZE", "free_addresses", "place", "variables"]
 
 SIZE = "BENCH_SIZE"
-SETS = "BENCH_SETS"  # 1 or 0: whether a rank makes a process set of its own
 _RANK, _ADDRESSES = "BENCH_RANK", "BENCH_ADDRESSES"
 
 
@@ -43,15 +42,6 @@ def free_addresses(count: int) -> list[str]:
 def variables(rank: int, addresses: Sequence[str]) -> dict[str, str]:
     """Returns what `place()` finds in the environment of that rank."""
     return {_RANK: str(rank), _ADDRESSES: ",".join(addresses)}
-
-
-def sets() -> bool:
-    """Returns whether the rank is to make the process sets of the baselines.
-
-    Raises:
-      KeyError: the job has not started it.
-    """
-    return os.environ[SETS] == "1"
 
 
 def place() -> Place:

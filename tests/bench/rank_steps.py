@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.bench.cases import Case
 from tests.bench.errors import WrongResult
+from tests.bench.rank_backend import PARTS
 from tests.bench.rank_models import MODELS, batch
 
 __all__ = ["StepWork"]
@@ -24,12 +25,11 @@ class StepWork:
     Args:
       hvd: the package.
       case: a "step".
-      sets: the process set of each part that is to be run.
     """
 
-    def __init__(self, hvd: Any, case: Case, sets: dict[str, Any]) -> None:
+    def __init__(self, hvd: Any, case: Case) -> None:
         self._hvd = hvd
-        self._trainings = {part: _Training(hvd, case, sets[part]) for part in sets}
+        self._trainings = {part: _Training(hvd, case, part == "gross") for part in PARTS}
 
     def runner(self, part: str) -> Callable[[], object]:
         run: Callable[[], object] = self._trainings[part].step
@@ -55,7 +55,7 @@ class StepWork:
 
 
 class _Training:
-    def __init__(self, hvd: Any, case: Case, process_set: Any) -> None:
+    def __init__(self, hvd: Any, case: Case, with_others: bool) -> None:
         model = MODELS[case.collective]
         network = model.kind()
         images, labels = batch(model.side, _BATCH, seed=2 + hvd.rank())
@@ -69,7 +69,8 @@ class _Training:
         def step() -> Any:
             with tf.GradientTape() as tape:
                 now = loss()
-            tape = hvd.DistributedGradientTape(tape, process_set=process_set)
+            if with_others:
+                tape = hvd.DistributedGradientTape(tape)
             for weight, gradient in zip(self._weights, tape.gradient(now, self._weights)):
                 weight.assign_sub(model.learning_rate * gradient)
             return now

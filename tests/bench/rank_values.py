@@ -35,7 +35,7 @@ def results(case: Case, part: str, rank: int, size: int, index: int, factor: int
 
     Args:
       case: not a "step".
-      part: "gross": over all ranks; "baseline": over this rank alone.
+      part: "gross": over all ranks; "baseline": the inputs alone.
       rank: who looks.
       size: number of ranks; for "alltoall" and "reducescatter" a divisor of the length.
       index: of the tensor.

@@ -232,7 +232,7 @@ class Run:
             self._add("limit", case, "", "gross", JUDGED_SIZE, 0, value, "B/s", busy)
 
     def _launch(self, systems: Sequence[SystemLike]) -> None:
-        """Starts, as users start them, without the process sets that only baselines need."""
+        """Starts that do nothing else: of a job that has run cases, idling and memory say less."""
         for number in range(self._settings.launches):
             launched = [
                 system
@@ -244,7 +244,7 @@ class Run:
                     continue
                 busy = self._quiet.wait()
                 # One fleet for each: a launch that fails costs the others nothing.
-                with self._fleet(JUDGED_SIZE, sets=False) as fleet:
+                with self._fleet(JUDGED_SIZE, "launches") as fleet:
                     job = fleet.start(system)
                     if job is not None:
                         self._say(f"launch {number + 1}, {system.name}: {job.first_op_s:.2f} s")
@@ -295,9 +295,8 @@ class Run:
 
     # What the sections share.
 
-    def _fleet(self, size: int, sets: bool = True) -> Fleet:
-        folder = self._folder if sets else self._folder / "launches"
-        return Fleet(self._parts, self.record, size, folder, self._say, sets)
+    def _fleet(self, size: int, folder: str = "cases") -> Fleet:
+        return Fleet(self._parts, self.record, size, self._folder / folder, self._say)
 
     def _is_late(self, what: str) -> bool:
         """Whether there is no time left to begin with it, which is then said at the end."""

@@ -49,7 +49,7 @@ class World:
         made: dict[str, object] = {
             "systems": SYSTEMS,
             "usable": lambda system: "no torch here" if system.name == "torch" else None,
-            "start": lambda system, size, folder, sets: FakeJob(self, system.name, sets),
+            "start": lambda system, size, folder: FakeJob(self, system.name, folder),
             "unavailable": Unavailable,
             "memcpy": lambda seconds: 7e9,
             "futex_ping_pong": lambda seconds: 1e-5,
@@ -66,13 +66,14 @@ class FakeJob:
     usable = False  # after it has failed
     error = BenchError
 
-    def __init__(self, world: World, system: str, sets: bool) -> None:
-        if sets:
+    def __init__(self, world: World, system: str, folder: Path) -> None:
+        of_cases = folder.parent.name == "cases"  # rather than a launch
+        if of_cases:
             world.starts.append(system)
             world.starts_late[system] = left = world.starts_late.get(system, 0) - 1
-        if system in world.unstartable or (sets and left >= 0):
+        if system in world.unstartable or (of_cases and left >= 0):
             raise BenchError("rank 0 ended with status 1")
-        self._world, self._system, self._sets = world, system, sets
+        self._world, self._system, self._of_cases = world, system, of_cases
         world.awake.add(system)
 
     def __enter__(self) -> FakeJob:
@@ -88,7 +89,7 @@ class FakeJob:
 
     def measure(self, case: Case, part: str, seconds: float) -> float:
         world = self._world
-        assert world.awake == {self._system} and self._sets
+        assert world.awake == {self._system} and self._of_cases
         world.before_turn()
         world.asked.append((self._system, case.name, part))
         turn = world.asked.count((self._system, case.name, "gross"))
@@ -99,12 +100,11 @@ class FakeJob:
         )
 
     def idle(self, seconds: float) -> tuple[float, float]:
-        assert not self._sets
+        assert not self._of_cases
         return 0.001, 10.0
 
     def memory(self) -> dict[str, int]:
-        # Process sets that only the benchmark makes are nothing that a user's job has.
-        return {"added by init": 20_000_000 if self._sets else 10_000_000, "now": 400_000_000}
+        return {"added by init": 20_000_000 if self._of_cases else 10_000_000, "now": 400_000_000}
 
     def pause(self) -> None:
         self._world.awake.discard(self._system)

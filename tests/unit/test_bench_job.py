@@ -119,16 +119,6 @@ def test_an_error_is_no_wrong_result(tmp_path: Path, nothing_left: None) -> None
         assert fake.usable
 
 
-def test_without_sets_there_is_no_baseline(tmp_path: Path) -> None:
-    with Job(_fake(), _SIZE, tmp_path, sets=False) as fake:
-        assert fake.measure(_CASE, "gross", _SECONDS) > 0
-        with pytest.raises(ValueError, match="start with sets=True"):
-            fake.measure(_CASE, "baseline", _SECONDS)
-        assert [_variable(pid, "BENCH_SETS") for pid in fake.pids] == ["0", "0"]
-    with Job(_fake(), _SIZE, tmp_path) as fake:
-        assert [_variable(pid, "BENCH_SETS") for pid in fake.pids] == ["1", "1"]
-
-
 def _variable(pid: int, name: str) -> str | None:
     for line in Path(f"/proc/{pid}/environ").read_text().split("\0"):
         if line.startswith(f"{name}="):
