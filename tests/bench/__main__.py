@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
-from tests.bench import document, machine, parts, plan, record, report
+from tests.bench import document, machine, parts, plan, record, report, results
 from tests.bench.cases import CASES, Case, case_named
 from tests.bench.quiet import Quiet
 from tests.bench.run import Run
@@ -35,7 +36,11 @@ def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int
     everything = with_parts or parts.real()
     options = _parser().parse_args(arguments)
     try:
-        cases = [case_named(name) for name in options.only] if options.only else list(CASES)
+        cases = (
+            [case_named(name) for name in dict.fromkeys(options.only)]
+            if options.only
+            else list(CASES)
+        )
         systems = _chosen(everything.systems, options.systems, options.quick)
     except ValueError as error:
         _parser().error(str(error))
@@ -56,6 +61,10 @@ def main(arguments: Sequence[str], with_parts: parts.Parts | None = None) -> int
     if with_parts is None:
         found.machine = machine.describe()
     code, cut = _measure(found, settings, everything, cases, systems)
+    asked = {contestant.name for contestant in found.contestants}
+    if code == 0 and record.OURS in asked - {sample.system for sample in found.samples}:
+        print("error: ours was not measured; the remarks say why", file=sys.stderr)
+        code = 1
     lacks = _lacks(found, options, cut or code == _INTERRUPTED)
     found.complete = not lacks
     if lacks and options.write_docs:
@@ -76,12 +85,16 @@ def _lacks(found: record.Record, options: argparse.Namespace, cut: bool) -> list
     """Why the run is not one to be published by itself; empty if it is."""
     peers = {c.name for c in found.contestants if c.judged and c.name != record.OURS}
     measured = {s.system for s in found.samples if s.section in ("collective", "step")}
+    busy = sum(sample.foreign_cpus > results.BUSY_CPUS for sample in found.samples)
     reasons = {
         "only a part was asked for": options.quick or options.only or options.systems,
         f"it has fewer than {_ROUNDS} rounds": options.rounds < _ROUNDS,
         "the seconds for each part of a turn are not the usual ones": options.seconds,
         "it did not come to its end": cut,
         "the peer has no figures": not peers & measured,
+        "ours has no figures": record.OURS not in measured,
+        "not all of it was built from this tree": options.remark,
+        "the machine was busy most of the time": busy * 2 > len(found.samples),
         "ours failed": found.failures_of_ours(),
     }
     return [reason for reason, holds in reasons.items() if holds]
@@ -134,22 +147,32 @@ def _measure(
 def _publish(
     found: record.Record, json_path: Path, write_docs: bool | None, lacks: Sequence[str]
 ) -> None:
-    record.write(found, json_path)
-    written = [json_path]
-    if _plot(found, json_path.with_suffix(".png")):
-        written.append(json_path.with_suffix(".png"))
-    print("\n" + report.terminal(found) + "\n")
+    print("\n" + report.terminal(found) + "\n")  # first: it needs no disk
+    with _said_if_impossible():
+        record.write(found, json_path)
+        print(f"written: {json_path}")
+    with _said_if_impossible():
+        if _plot(found, json_path.with_suffix(".png")):
+            print(f"written: {json_path.with_suffix('.png')}")
     if write_docs is False or (lacks and not write_docs):
         if lacks and write_docs is None:
             print(f"{_DOCUMENT.name} is left as it was: {'; '.join(lacks)}")
     else:
-        pictured = _plot(found, _DOCUMENT.with_name(_PLOT))
-        text = document.filled(_DOCUMENT.read_text(), found, _PLOT if pictured else None)
-        _DOCUMENT.write_text(text)
-        written += [_DOCUMENT, *([_DOCUMENT.with_name(_PLOT)] if pictured else [])]
-    print("written: " + ", ".join(map(str, written)))
+        with _said_if_impossible():
+            pictured = _plot(found, _DOCUMENT.with_name(_PLOT))
+            text = document.filled(_DOCUMENT.read_text(), found, _PLOT if pictured else None)
+            _DOCUMENT.write_text(text)
+            print(f"written: {_DOCUMENT}")
     for note in found.failures_of_ours():
         print(f"error: {note.system}, {note.case or 'start'}: {note.text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _said_if_impossible() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        print(f"error: cannot write: {error}", file=sys.stderr)
 
 
 def _plot(found: record.Record, path: Path) -> bool:

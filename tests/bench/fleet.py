@@ -66,9 +66,9 @@ class Fleet:
             return None
         number = self._starts[name] = self._starts.get(name, 0) + 1
         folder = self._folder / f"{name}-{self.size}-{number}"
-        folder.mkdir(parents=True, exist_ok=True)
         stack = contextlib.ExitStack()
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             job = stack.enter_context(self._parts.start(system, self.size, folder))
             job.pause()
         except Exception as error:

@@ -12,8 +12,7 @@ from tests.bench.cases import Case
 
 __all__ = ["Backend", "PARTS", "Work"]
 
-# What a part of a case runs: the collective over all ranks; the same over this rank alone, or only
-# its inputs where the system knows no such set.
+# What a part of a case runs: the collective over all ranks; only what makes its inputs.
 PARTS = ("gross", "baseline")
 
 

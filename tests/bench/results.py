@@ -98,7 +98,8 @@ class Row:
       doubts: why the ratio is not to be relied on, or is missing; short.
       net_is_lost: it was to be judged by net, but one is too small beside what it is the difference
         of, so it is by gross.
-      by_round: the ratios of the single rounds; None if no round has figures of both.
+      by_round: the ratios of the single rounds; None if no round has figures of both, or if one
+        is below zero in some round.
     """
 
     section: str
@@ -117,14 +118,14 @@ class Row:
     def verdict(self) -> str:
         """ "faster", "slower" or "even", of ours; "" without a ratio.
 
-        It is even unless the ratio of the medians and the middle half of the rounds' ratios lie on
-        the same side of 1.
+        It is even unless the ratio of the medians and those of all rounds lie on the same side of
+        1, which five rounds of equals do in one case of sixteen.
         """
         if self.ratio is None:
             return ""
-        if self.by_round is not None and self.ratio < 1 and self.by_round.third < 1:
+        if self.by_round is not None and self.ratio < 1 and self.by_round.high < 1:
             return "faster"
-        if self.by_round is not None and self.ratio > 1 and self.by_round.first > 1:
+        if self.by_round is not None and self.ratio > 1 and self.by_round.low > 1:
             return "slower"
         return "even"
 
@@ -226,6 +227,8 @@ def _compared(row: Row, peers: Sequence[str]) -> Row:
         return replace(row, best=best, doubts=("not above 0",))
     doubts = _noise(row, OURS)
     doubts += [doubt for doubt in _noise(row, best) if doubt not in doubts]
+    if not set(row.entries[OURS].rounds[row.judged]) & set(row.entries[best].rounds[row.judged]):
+        doubts.append("no common rounds")
     return replace(
         row,
         best=best,
@@ -245,9 +248,11 @@ def _is_lost(entry: Entry) -> bool:
 
 def _by_round(row: Row, best: str) -> Spread | None:
     mine, theirs = (row.entries[name].rounds[row.judged] for name in (OURS, best))
-    # A net below zero in a single round says nothing, and has no ratio.
-    both = [n for n in mine if theirs.get(n, 0.0) > 0 and mine[n] >= 0]
-    return spread(mine[n] / theirs[n] for n in both) if both else None
+    both = [n for n in mine if n in theirs]
+    # A net below zero has no ratio; to leave its round out would be to leave out the best one.
+    if not both or any(theirs[n] <= 0 or mine[n] < 0 for n in both):
+        return None
+    return spread(mine[n] / theirs[n] for n in both)
 
 
 def _noise(row: Row, system: str) -> list[str]:

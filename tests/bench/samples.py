@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Sample"]
@@ -32,3 +33,7 @@ class Sample:
     value: float
     unit: str
     foreign_cpus: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(f"{self.system}, {self.case}: {self.value} is no figure")

@@ -403,10 +403,31 @@ def test_a_job_that_was_started_again_has_no_memory_of_all_cases(world, tmp_path
     assert any("did not live through all cases" in note.text for note in found.notes)
 
 
+def test_a_run_without_ours_is_an_error(world, tmp_path, capsys) -> None:
+    world.unstartable.add("ours")
+    code, found = run(world, tmp_path)
+    assert code == 1 and not found.complete
+    assert rounds_of(found, "mpi", CASES[1]) == [0, 1, 2, 3, 4]
+
+
+def test_the_table_is_there_though_nothing_can_be_written(world, tmp_path, capsys) -> None:
+    options = ["--only", *CASES, "--no-wait", "--json", str(tmp_path), "--rounds", "1"]
+    assert driver.main(options, world.parts()) == 0
+    printed = capsys.readouterr()
+    assert "best peer" in printed.out and "cannot write" in printed.err
+
+
+def test_a_case_given_twice_is_measured_once(world, tmp_path) -> None:
+    _, found = run(world, tmp_path, "--only", CASES[1], CASES[1], "--rounds", "1")
+    assert rounds_of(found, "ours", CASES[1]) == [0]
+
+
 @pytest.mark.parametrize("busy", [0.0, 1.5])
 def test_the_load_is_told_with_every_figure(world, tmp_path, monkeypatch, busy: float) -> None:
     monkeypatch.setattr(AlwaysQuiet, "wait", lambda self, patience_s=0.0: busy)
-    whole(world, tmp_path)
-    found = record.read(tmp_path / "run.json")
+    path = tmp_path / "run.json"
+    driver.main(["--no-wait", "--json", str(path)], world.parts())
+    found = record.read(path)
+    assert found.complete == (busy == 0.0)
     timed = [sample for sample in found.samples if sample.section != "instructions"]
     assert {sample.foreign_cpus for sample in timed} == {busy}

@@ -127,11 +127,12 @@ def test_a_net_that_is_large_enough_is_judged() -> None:
         ([1.02, 1.02, 1.02], [1, 1, 1], "slower"),  # little, but in every round
         ([1, 1, 1], [1, 1, 1], "even"),
         ([1, 3, 2, 1, 3], [2, 2, 2, 2, 2], "even"),  # the rounds do not agree
+        ([1, 1, 1, 1, 3], [2, 2, 2, 2, 2], "even"),  # four of five do, as those of equals often do
         ([10, 20, 40, 80], [11, 22, 44, 88], "faster"),  # they do, though each is a wide spread
         ([3, 1, 3, 9, 9], [2, 2, 8, 8, 2], "even"),  # 3 / 2 by medians
     ],
 )
-def test_who_is_faster_is_what_most_rounds_agree_on(ours, peer, verdict: str) -> None:
+def test_who_is_faster_is_what_all_rounds_agree_on(ours, peer, verdict: str) -> None:
     found = made({"ours": ours, "gloo": peer})
     assert only_row(found).verdict == verdict
     said = standing.paragraph(found)
@@ -147,6 +148,18 @@ def test_nothing_is_divided_by_zero() -> None:
     assert row.ratio is None and row.doubts == ("not above 0",)
     found = made({"ours": [0] * 3, "gloo": [0] * 3}, section="idle")
     assert only_row(found).ratio is None and "not above 0" in report.terminal(found)
+
+
+def test_a_round_in_which_the_peer_has_no_net_is_not_left_out() -> None:
+    nets = {"ours": [10] * 5, "gloo": [-5, -5, 30, 30, 30]}
+    base = {name: [5] * 5 for name in nets}
+    found = made({n: [v + 5 for v in values] for n, values in nets.items()}, base, "net")
+    assert only_row(found).verdict == "even"
+
+
+def test_figures_are_finite() -> None:
+    with pytest.raises(ValueError, match="nan is no figure"):
+        made({"ours": [float("nan")]})
 
 
 def test_to_take_no_time_while_idle_is_less_than_any() -> None:
