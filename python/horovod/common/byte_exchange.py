@@ -15,8 +15,8 @@ from horovod.common.process_sets import ProcessSet
 
 __all__ = ["allgather_bytes", "broadcast_bytes"]
 
-_ALLGATHER, _BROADCAST = 1, 2  # hvd_kind
-_UINT8, _INT64 = 1, 6  # hvd_dtype
+_ALLGATHER, _BROADCAST = map(core.KINDS.index, ("allgather", "broadcast"))
+_UINT8, _INT64 = map(core.DTYPES.index, ("uint8", "int64"))
 _ITEM_BYTES = {_UINT8: 1, _INT64: 8}
 
 _in_flight: set[_Call] = set()  # keeps callbacks and buffers alive until the core is done

@@ -20,16 +20,16 @@ from horovod.tensorflow import _compat, _ops
 
 __all__ = ["call", "default_name", "function_of", "id_of", "require_init"]
 
-# hvd_kind, of the ops whose arguments can be wrong.
+# What the core calls the ops whose arguments can be wrong.
 _KINDS = {
-    "HorovodAllreduce": 0,
-    "HorovodGroupedAllreduce": 0,
-    "HorovodAllgather": 1,
-    "HorovodGroupedAllgather": 1,
-    "HorovodBroadcast": 2,
-    "HorovodAlltoall": 3,
-    "HorovodReducescatter": 4,
-    "HorovodGroupedReducescatter": 4,
+    "HorovodAllreduce": "allreduce",
+    "HorovodGroupedAllreduce": "allreduce",
+    "HorovodAllgather": "allgather",
+    "HorovodGroupedAllgather": "allgather",
+    "HorovodBroadcast": "broadcast",
+    "HorovodAlltoall": "alltoall",
+    "HorovodReducescatter": "reducescatter",
+    "HorovodGroupedReducescatter": "reducescatter",
 }
 
 _NOT_IN_NODE_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
@@ -148,7 +148,7 @@ def _refuse(op_type: str, name: str, process_set: int, error: Exception) -> None
     if op_type in _KINDS:
         request = core.Request(
             name=name.encode(),
-            kind=_KINDS[op_type],
+            kind=core.KINDS.index(_KINDS[op_type]),
             process_set=process_set,
             grouped="Grouped" in op_type,
         )

@@ -6,7 +6,7 @@ those of `horovod.tensorflow.collectives`; one that is wrong fails the whole gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,33 +22,44 @@ from horovod.tensorflow.exchange import dense
 __all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
 
 
-def _by_dtype(
+def _call(
     op_type: str,
+    who: str,
     tensors: Sequence[tf.Tensor],
     name: str | None,
-    call: Callable[[list[tf.Tensor], str | None], list[tf.Tensor]],
+    process_set: ProcessSet,
+    compression: type[Compressor] = Compression.none,
+    **attrs: Any,
 ) -> list[tf.Tensor]:
     """Calls a raw op, which takes one dtype, once for each dtype.
 
     Args:
       op_type: of the raw op.
+      who: begins an error's text.
       tensors: of any dtypes.
       name: of the group.
-      call: takes the tensors of one dtype and their group's name.
+      process_set: the ranks that take part.
+      compression: for the wire.
+      **attrs: the op's further attributes.
 
     Returns:
       The results, in the order of the tensors.
     """
+    pairs = [compression.compress(tensor) for tensor in tensors]
     places: dict[tf.DType, list[int]] = {}
-    for place, tensor in enumerate(tensors):
-        places.setdefault(tensor.dtype, []).append(place)
+    for place, (compressed, _) in enumerate(pairs):
+        places.setdefault(compressed.dtype, []).append(place)
     results: dict[int, tf.Tensor] = {}
     for dtype, mine in places.items():
-        of_dtype = name or _raw.default_name(op_type, tensors[mine[0]])
+        group = [pairs[place][0] for place in mine]
+        of_dtype = name or _raw.default_name(op_type, group[0])
         if of_dtype and len(places) > 1:
             of_dtype = f"{of_dtype}_{dtype.name}"
-        outputs = call([tensors[place] for place in mine], of_dtype)
-        results.update(zip(mine, outputs))
+        outputs = _raw.call(
+            op_type, group, name=of_dtype, process_set_id=_raw.id_of(process_set, who), **attrs
+        )
+        for place, output in zip(mine, outputs):
+            results[place] = compression.decompress(output, pairs[place][1])
     return [results[place] for place in range(len(tensors))]
 
 
@@ -103,25 +114,20 @@ def combine_group(
             gradient=gradient,
         )
     with on_device(device_dense):
-        pairs = [compression.compress(tf.convert_to_tensor(tensors[place])) for place in dense]
-        outputs = _by_dtype(
+        outputs = _call(
             "HorovodGroupedAllreduce",
-            [compressed for compressed, _ in pairs],
+            "grouped_allreduce",
+            [tf.convert_to_tensor(tensors[place]) for place in dense],
             name,
-            lambda group, of_group: _raw.call(
-                "HorovodGroupedAllreduce",
-                group,
-                name=of_group,
-                reduce_op=int(op),
-                prescale_factor=float(prescale_factor),
-                postscale_factor=float(postscale_factor),
-                ignore_name_scope=ignore_name_scope,
-                process_set_id=_raw.id_of(process_set, "grouped_allreduce"),
-                gradient=gradient,
-            ),
+            process_set,
+            compression,
+            reduce_op=int(op),
+            prescale_factor=float(prescale_factor),
+            postscale_factor=float(postscale_factor),
+            ignore_name_scope=ignore_name_scope,
+            gradient=gradient,
         )
-        for place, output, (_, context) in zip(dense, outputs, pairs):
-            results[place] = compression.decompress(output, context)
+        results.update(zip(dense, outputs))
     return [results[place] for place in range(len(tensors))]
 
 
@@ -211,17 +217,13 @@ def grouped_allgather(
       ValueError: `init()` was not called.
     """
     _raw.require_init("grouped_allgather")
-    return _by_dtype(
+    return _call(
         "HorovodGroupedAllgather",
+        "grouped_allgather",
         [tf.convert_to_tensor(tensor) for tensor in tensors],
         name,
-        lambda group, of_group: _raw.call(
-            "HorovodGroupedAllgather",
-            group,
-            name=of_group,
-            ignore_name_scope=ignore_name_scope,
-            process_set_id=_raw.id_of(process_set, "grouped_allgather"),
-        ),
+        process_set,
+        ignore_name_scope=ignore_name_scope,
     )
 
 
@@ -263,21 +265,14 @@ def grouped_reducescatter(
     """
     _raw.require_init("grouped_reducescatter")
     with on_device(device_dense):
-        pairs = [compression.compress(dense(t, "grouped_reducescatter")) for t in tensors]
-        outputs = _by_dtype(
+        return _call(
             "HorovodGroupedReducescatter",
-            [compressed for compressed, _ in pairs],
+            "grouped_reducescatter",
+            [dense(tensor, "grouped_reducescatter") for tensor in tensors],
             name,
-            lambda group, of_group: _raw.call(
-                "HorovodGroupedReducescatter",
-                group,
-                name=of_group,
-                reduce_op=int(ReduceOp(op)),
-                prescale_factor=float(prescale_factor),
-                postscale_factor=float(postscale_factor),
-                process_set_id=_raw.id_of(process_set, "grouped_reducescatter"),
-            ),
+            process_set,
+            compression,
+            reduce_op=int(ReduceOp(op)),
+            prescale_factor=float(prescale_factor),
+            postscale_factor=float(postscale_factor),
         )
-        return [
-            compression.decompress(output, context) for output, (_, context) in zip(outputs, pairs)
-        ]

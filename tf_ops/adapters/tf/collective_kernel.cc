@@ -42,6 +42,7 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
   read("prescale_factor", &prescale_);
   read("postscale_factor", &postscale_);
   read("num_tensors", &num_tensors_);
+  grouped_ = c->HasAttr("num_tensors");
 }
 
 void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
@@ -63,7 +64,7 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
   request.postscale = postscale_;
   request.root = root_rank_;
   request.gradient = gradient_;
-  request.grouped = c->op_kernel().def().attr().count("num_tensors") > 0;
+  request.grouped = grouped_;
   request.dtype = HVD_UINT8;
 
   const auto refuse = [&](const absl::Status& status) {

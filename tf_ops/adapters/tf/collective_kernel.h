@@ -24,6 +24,7 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
 
   const OpRow& row_;
   int num_tensors_;  // inputs that are tensors of the collective
+  bool grouped_ = false;
   // Attributes; those that the op lacks keep these values.
   std::string tensor_name_;
   bool ignore_name_scope_ = false;
