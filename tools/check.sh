@@ -14,7 +14,7 @@ check() {
   "$@" || failed+=("$name")
 }
 
-mapfile -t cc_files < <(find tf_ops tests -name '*.h' -o -name '*.cc')
+mapfile -t cc_files < <(find tf_ops tests -name '*.h' -o -name '*.cc' -o -name '*.inc')
 check "ruff format" "$venv/bin/ruff" format --check --quiet .
 check "ruff check" "$venv/bin/ruff" check --quiet .
 check "mypy" "$python" -m mypy python/horovod tests/bench

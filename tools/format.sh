@@ -6,4 +6,4 @@ source "$(dirname "$0")/environment.sh"
 
 "$venv/bin/ruff" check --quiet --fix-only .
 "$venv/bin/ruff" format --quiet .
-find tf_ops tests \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 "$venv/bin/clang-format" -i
+find tf_ops tests \( -name '*.h' -o -name '*.cc' -o -name '*.inc' \) -print0 | xargs -0 "$venv/bin/clang-format" -i

@@ -23,14 +23,17 @@ inline float FloatOf(uint32_t bits) {
   return f;
 }
 
+// All cases are computed and one is chosen, without branches, so that compilers make vector code
+// of loops; comparisons are signed because vector units have no others.
 struct Bfloat16 {
   uint16_t bits;
 
   float ToFloat() const { return FloatOf(static_cast<uint32_t>(bits) << 16); }
   static Bfloat16 FromFloat(float f) {
     const uint32_t x = BitsOf(f);
-    if ((x & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((x >> 16) | 0x40u)};
-    return {static_cast<uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16)};
+    const bool is_nan = static_cast<int32_t>(x & 0x7fffffffu) > 0x7f800000;
+    const uint32_t rounded = x + 0x7fffu + ((x >> 16) & 1u);
+    return {static_cast<uint16_t>((is_nan ? x | 0x400000u : rounded) >> 16)};
   }
 };
 
@@ -39,27 +42,29 @@ struct Float16 {
 
   float ToFloat() const {
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-    const uint32_t magnitude = bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return FloatOf(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-    if (magnitude >= 0x0400u) return FloatOf(sign | ((magnitude << 13) + (112u << 23)));
-    // Subnormal: magnitude * 2^-24, exact in float32.
-    const float value = static_cast<float>(magnitude) * FloatOf(103u << 23);
-    return FloatOf(sign | BitsOf(value));
+    const int32_t magnitude = bits & 0x7fff;
+    const uint32_t shifted = static_cast<uint32_t>(magnitude) << 13;
+    const uint32_t normal = shifted + (112u << 23);
+    const uint32_t special = shifted | 0x7f800000u;  // infinity and NaN
+    // magnitude * 2^-24, exact in float32.
+    const uint32_t subnormal = BitsOf(static_cast<float>(magnitude) * FloatOf(103u << 23));
+    uint32_t result = magnitude < 0x0400 ? subnormal : normal;
+    result = magnitude >= 0x7c00 ? special : result;
+    return FloatOf(sign | result);
   }
   static Float16 FromFloat(float f) {
     const uint32_t x = BitsOf(f);
-    const uint16_t sign = static_cast<uint16_t>((x >> 16) & 0x8000u);
-    const uint32_t magnitude = x & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};
-    // 65520 and above rounds to infinity.
-    if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};
-    if (magnitude >= 0x38800000u) {
-      const uint32_t rebiased = magnitude - (112u << 23);
-      return {static_cast<uint16_t>(sign | ((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13))};
-    }
-    // Subnormal: adding 0.5 lines the float's last bit up with 2^-24, rounding by the FPU.
-    const float shifted = FloatOf(magnitude) + 0.5f;
-    return {static_cast<uint16_t>(sign | (BitsOf(shifted) - 0x3f000000u))};
+    const uint32_t sign = (x >> 16) & 0x8000u;
+    const int32_t magnitude = static_cast<int32_t>(x & 0x7fffffffu);
+    const uint32_t rebiased = static_cast<uint32_t>(magnitude) - (112u << 23);
+    const uint32_t normal = (rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13;
+    // Adding 0.5 lines the float's last bit up with 2^-24, rounding by the FPU.
+    const uint32_t subnormal =
+        BitsOf(FloatOf(static_cast<uint32_t>(magnitude)) + 0.5f) - 0x3f000000u;
+    uint32_t result = magnitude < 0x38800000 ? subnormal : normal;
+    result = magnitude >= 0x477ff000 ? 0x7c00u : result;  // 65520 and above
+    result = magnitude > 0x7f800000 ? 0x7e00u : result;   // NaN
+    return {static_cast<uint16_t>(sign | result)};
   }
 };
 

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "tf_ops/device/half.h"
+#include "tf_ops/device/reduce_kernels.h"
 
 namespace hvd {
 namespace {
@@ -125,6 +127,44 @@ TEST(Reduce, InPlaceAndLongerThanATile) {
   const void* contributions[] = {a.data(), b.data()};
   ReduceInOrder(DType::kFloat64, Of(ReduceOp::kSum), contributions, 2, b.data(), 5000);
   for (int i = 0; i < 5000; ++i) ASSERT_EQ(b[i], 3 * i);
+}
+
+// Every dtype and reduction on random bits, infinities and NaN among them.
+TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
+  constexpr int64_t kCount = 3001;  // more than a tile, and no multiple of a vector
+  constexpr int kRanks = 3;
+  std::mt19937_64 random(7);
+  std::vector<std::vector<uint64_t>> bits(kRanks, std::vector<uint64_t>(kCount));
+  for (auto& rank : bits) {
+    for (uint64_t& x : rank) x = random();
+  }
+  std::vector<const void*> contributions;
+  for (const auto& rank : bits) contributions.push_back(rank.data());
+  int compared = 0;
+  for (const ReduceKernels* kernels : AllReduceKernels()) {
+    if (!kernels->can_run()) continue;
+    for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+      for (int op = 0; op < kNumReduceOps; ++op) {
+        if (static_cast<ReduceOp>(op) == ReduceOp::kAdasum) continue;
+        for (double factor : {1.0, -0.3}) {
+          const bool average = static_cast<ReduceOp>(op) == ReduceOp::kAverage;
+          const Reduction reduction =
+              Of(static_cast<ReduceOp>(op), factor, factor, average ? kRanks : 1);
+          std::vector<uint64_t> want(kCount), got(kCount);
+          const auto run = [&](const ReduceKernels& k, std::vector<uint64_t>* out) {
+            k.run(static_cast<DType>(dtype), reduction, contributions.data(), kRanks, out->data(),
+                  kCount);
+          };
+          run(kReducePlain, &want);
+          run(*kernels, &got);
+          ASSERT_EQ(got, want) << kernels->name << " " << Name(static_cast<DType>(dtype)) << " "
+                               << Name(static_cast<ReduceOp>(op)) << " " << factor;
+          ++compared;
+        }
+      }
+    }
+  }
+  EXPECT_GE(compared, kNumDTypes * (kNumReduceOps - 1) * 2);
 }
 
 }  // namespace

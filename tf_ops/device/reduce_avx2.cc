@@ -1,0 +1,27 @@
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "tf_ops/device/half.h"
+#include "tf_ops/device/reduce_kernels.h"
+
+// Only from here on: what headers define must run on every machine.
+#pragma GCC target("avx2")
+
+namespace hvd {
+namespace {
+
+#include "tf_ops/device/reduce_kernels.inc"
+
+bool CanRun() { return __builtin_cpu_supports("avx2") != 0; }
+
+}  // namespace
+
+const ReduceKernels kReduceAvx2 = {"avx2", CanRun, Run};
+
+}  // namespace hvd
+
+#endif
