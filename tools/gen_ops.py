@@ -33,7 +33,7 @@ COLLECTIVES, RAW_OPS = "collectives", "raw ops"  # the tables, as the document m
 ANSWERS = {core.OK: "yes", core.INVALID_ARGUMENT: "no", core.UNIMPLEMENTED: "not built"}
 
 # Those that carry a tensor of the caller's.
-_KINDS = [kind for kind in core.KINDS if kind not in ("barrier", "join")]
+_KINDS = core.KINDS[: core.KINDS.index("barrier")]
 _REDUCTIONS = ("allreduce", "reducescatter")
 
 # Every collective has them; what they mean stands in the document.

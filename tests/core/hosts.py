@@ -10,7 +10,7 @@ from horovod.common.process_sets import ProcessSet
 __all__ = ["init"]
 
 
-def init(per_host: int, process_sets: list[ProcessSet] | None = None) -> int:
+def init(per_host: int, process_sets: list[ProcessSet] | str | None = None) -> int:
     """Joins the job as one of `per_host` ranks of a host; returns the rank."""
     rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
     os.environ["HOROVOD_HOSTNAME"] = f"host{rank // per_host}"

@@ -57,3 +57,42 @@ def _ranks_0_and_2() -> None:
 @pytest.mark.smoke
 def test_a_set_of_ranks_works_on_its_own():
     run_ranks(_ranks_0_and_2, 3, timeout_s=90)
+
+
+def _dynamic() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init(process_sets="dynamic")
+    rank = hvd.rank()
+    with pytest.raises(ValueError, match="which stays"):
+        hvd.remove_process_set(hvd.global_process_set)
+    for mode in MODES:
+        pair = hvd.add_process_set([2, 0])
+        number = pair.process_set_id
+
+        def build(pair=pair):
+            return [
+                hvd.allreduce(float(rank), op=hvd.Sum, process_set=pair, name="pair"),
+                hvd.size_op(pair.process_set_id),
+            ]
+
+        if rank != 1:
+            assert evaluate(mode, build) == [2.0, 2]
+        # A graph keeps the number of its set.
+        graph = tf.Graph()
+        with graph.as_default():
+            node = hvd.allreduce(float(rank), process_set=pair, name="late")
+        assert hvd.remove_process_set(pair)
+        removed = pytest.raises(tf.errors.InvalidArgumentError, match=f"no process set {number}")
+        with tf.compat.v1.Session(graph=graph) as session, removed:
+            session.run(node)
+        with pytest.raises(ValueError, match="not known"):
+            hvd.allreduce(1.0, process_set=pair)
+        assert evaluate(mode, lambda: hvd.allreduce(1, op=hvd.Sum)) == 3
+
+
+@pytest.mark.smoke
+def test_sets_come_and_go_while_the_job_runs():
+    run_ranks(_dynamic, 3, timeout_s=90)

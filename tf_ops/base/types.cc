@@ -12,8 +12,9 @@ constexpr DTypeRow kDTypes[kNumDTypes] = {
     {"bool", 1},  {"uint8", 1},   {"int8", 1},     {"uint16", 2},  {"int16", 2},   {"int32", 4},
     {"int64", 8}, {"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
 };
-constexpr const char* kKinds[kNumKinds] = {"allreduce",     "allgather", "broadcast", "alltoall",
-                                           "reducescatter", "barrier",   "join"};
+constexpr const char* kKinds[kNumKinds] = {"allreduce", "allgather",       "broadcast",
+                                           "alltoall",  "reducescatter",   "barrier",
+                                           "join",      "add_process_set", "remove_process_set"};
 constexpr const char* kReduceOps[kNumReduceOps] = {"Average", "Sum", "Adasum",
                                                    "Min",     "Max", "Product"};
 

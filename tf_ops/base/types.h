@@ -19,8 +19,10 @@ enum class Kind : uint8_t {
   kReducescatter = 4,
   kBarrier = 5,
   kJoin = 6,
+  kAddProcessSet = 7,
+  kRemoveProcessSet = 8,
 };
-inline constexpr int kNumKinds = 7;
+inline constexpr int kNumKinds = 9;
 
 enum class DType : uint8_t {
   kBool = 0,

@@ -63,7 +63,8 @@ Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
 const Collective kAllgather = {
     Kind::kAllgather,
     /*elementwise=*/false, Sizes::kRows,
-    /*groups=*/true,       ValidateAllgather, AgreeOnRows, AllRows, DivideAllgather, RunAllgather,
+    /*groups=*/true,       /*answered=*/false, ValidateAllgather, AgreeOnRows, AllRows,
+    DivideAllgather,       RunAllgather,
 };
 
 }  // namespace hvd

@@ -35,7 +35,7 @@ Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scra
 const Collective kAllreduce = {
     Kind::kAllreduce,
     /*elementwise=*/true, Sizes::kNone,
-    /*groups=*/true,      ValidateAllreduce, AgreeAllreduce, SameShape,
+    /*groups=*/true,      /*answered=*/false, ValidateAllreduce, AgreeAllreduce, SameShape,
     /*divide=*/nullptr,   RunAllreduce,
 };
 

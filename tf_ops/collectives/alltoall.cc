@@ -94,7 +94,8 @@ Status RunAlltoall(Transport& transport, const CollectiveCall& call, Bytes) {
 const Collective kAlltoall = {
     Kind::kAlltoall,
     /*elementwise=*/false, Sizes::kSplits,
-    /*groups=*/false,      ValidateAlltoall, AgreeOnRows, ReceivedRows, DivideAlltoall, RunAlltoall,
+    /*groups=*/false,      /*answered=*/false, ValidateAlltoall, AgreeOnRows,
+    ReceivedRows,          DivideAlltoall,     RunAlltoall,
 };
 
 }  // namespace hvd

@@ -45,6 +45,10 @@ struct Collective {
   // Whether a group of tensors may be one request.
   bool groups;
 
+  // Whether the coordinator gives the answer, Signature::root of the response, and nothing is
+  // exchanged.  All ranks take part under one name, and the answer is another each time.
+  bool answered;
+
   // What one rank can see by itself, beside what Validate() checks for all.
   Status (*validate)(const Signature& signature, const std::vector<int>& members);
 
@@ -65,8 +69,12 @@ struct Collective {
 
 inline constexpr size_t kScratchBytesPerRank = 4096;
 
-// Ranks join together, whatever they call it.
+// The names of what is answered.  Changes of process sets share one, so that ranks that change
+// them in another order hear of it.
 inline constexpr char kJoinName[] = "<join>";
+inline constexpr char kProcessSetsName[] = "<process sets>";
+// The name that a request of `kind` must have; null: any.
+const char* FixedName(Kind kind);
 
 extern const Collective kAllreduce;
 extern const Collective kAllgather;
@@ -75,12 +83,14 @@ extern const Collective kAlltoall;
 extern const Collective kReducescatter;
 extern const Collective kBarrier;
 extern const Collective kJoin;
+extern const Collective kAddProcessSet;
+extern const Collective kRemoveProcessSet;
 
-// The row of `kind`, or null when it is not built yet.
+// The row of `kind`.
 const Collective* FindCollective(Kind kind);
 
-// All that can be checked before a request leaves its rank: the collective exists, the
-// shape is sane, the rank is in the set, and the collective's own rules.
+// All that can be checked before a request leaves its rank: the shape is sane, the rank is in the
+// set, and the collective's own rules.
 Status Validate(const Signature& signature, const std::vector<int>& members, int rank);
 
 // Whether two ranks' requests of one name may run together.
@@ -102,6 +112,11 @@ bool SameButSizes(const Signature& a, const Signature& b);
 
 // Whether the request may travel in parts, each with a part of its elements.
 bool CanBeCut(const Signature& signature);
+
+// What the collectives that are answered share: a name, and an int32 that is the answer.
+Status ValidateAnswered(const Signature& signature);
+std::vector<int64_t> AnswerShape(const Signature& signature, size_t i, const Around& around);
+Status RunAnswer(Transport& transport, const CollectiveCall& call, Bytes scratch);
 
 // An output as large as the input.
 std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Around& around);

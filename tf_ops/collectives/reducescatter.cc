@@ -94,7 +94,7 @@ Status RunReducescatter(Transport& transport, const CollectiveCall& call, Bytes 
 const Collective kReducescatter = {
     Kind::kReducescatter,
     /*elementwise=*/false, Sizes::kNone,
-    /*groups=*/true,       ValidateReducescatter, AgreeReducescatter, KeptRows,
+    /*groups=*/true,       /*answered=*/false, ValidateReducescatter, AgreeReducescatter, KeptRows,
     DivideReducescatter,   RunReducescatter,
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tf_ops/collectives/collective.h"
 
@@ -28,6 +29,29 @@ bool CanBeCut(const Signature& s) {
 
 std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Around&) {
   return signature.shapes[i];
+}
+
+const char* FixedName(Kind kind) {
+  if (!FindCollective(kind)->answered) return nullptr;
+  return kind == Kind::kJoin ? kJoinName : kProcessSetsName;
+}
+
+Status ValidateAnswered(const Signature& s) {
+  if (s.name != FixedName(s.kind)) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": its name must be '", FixedName(s.kind), "'"));
+  }
+  if (s.process_set == 0) return Status::Ok();
+  return Status::InvalidArgument(
+      StrCat(s.Title(), ": only all ranks together can do this, not process set ", s.process_set));
+}
+
+std::vector<int64_t> AnswerShape(const Signature&, size_t, const Around&) { return {}; }
+
+Status RunAnswer(Transport&, const CollectiveCall& call, Bytes) {
+  const int32_t answer = call.root;
+  for (const Segment& segment : call.segments) std::memcpy(segment.out, &answer, sizeof(answer));
+  return Status::Ok();
 }
 
 Status AgreeOnShapes(const Signature& a, int rank_a, const Signature& b, int rank_b) {

@@ -22,13 +22,16 @@ struct Signature {
   ReduceOp op = ReduceOp::kSum;  // reductions
   double prescale = 1.0;         // reductions
   double postscale = 1.0;        // reductions
-  int root = 0;                  // broadcast; a global rank
-  bool gradient = false;         // of a tf.compat.v1 DistributedOptimizer (CONTRACT: Leaving)
+  // broadcast: a global rank.  Removal of a process set: its id.  Where the coordinator answers
+  // (Collective::answered): the answer.
+  int root = 0;
+  bool gradient = false;  // of a tf.compat.v1 DistributedOptimizer (CONTRACT: Leaving)
   // A group: its tensors are one request, so either all of it runs or nothing.  Where this is
   // false there is at most one tensor.
   bool grouped = false;
   std::vector<std::vector<int64_t>> shapes;  // of this rank's tensors
   std::vector<int64_t> splits;               // alltoall: rows for each member, in order
+  std::vector<int> ranks;                    // of a process set to add, ascending
 
   // REQUIRES: there is a tensor.
   const std::vector<int64_t>& shape() const { return shapes[0]; }

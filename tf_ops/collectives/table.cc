@@ -9,8 +9,11 @@
 namespace hvd {
 namespace {
 
-const Collective* const kTable[] = {&kAllreduce, &kAllgather,     &kBroadcast, &kAlltoall,
-                                    &kBarrier,   &kReducescatter, &kJoin};
+// By kind.
+constexpr const Collective* kTable[kNumKinds] = {
+    &kAllreduce, &kAllgather, &kBroadcast,     &kAlltoall,         &kReducescatter,
+    &kBarrier,   &kJoin,      &kAddProcessSet, &kRemoveProcessSet,
+};
 
 // The bytes of as many such tensors fit in an int64.
 bool SaneShape(const std::vector<int64_t>& shape, DType dtype, int64_t tensors) {
@@ -46,28 +49,20 @@ Status ValidateShapes(const Signature& s, const Collective& collective, size_t r
 
 }  // namespace
 
-const Collective* FindCollective(Kind kind) {
-  for (const Collective* row : kTable) {
-    if (row->kind == kind) return row;
-  }
-  return nullptr;
-}
+const Collective* FindCollective(Kind kind) { return kTable[static_cast<size_t>(kind)]; }
 
 Status Validate(const Signature& signature, const std::vector<int>& members, int rank) {
-  const Collective* collective = FindCollective(signature.kind);
-  if (collective == nullptr) {
-    return Status::Unimplemented(StrCat(signature.Title(), ": this collective is not built yet"));
-  }
+  const Collective& collective = *FindCollective(signature.kind);
   if (signature.name.empty()) {
     return Status::InvalidArgument(StrCat(Name(signature.kind), ": the name is empty"));
   }
-  HVD_RETURN_IF_ERROR(ValidateShapes(signature, *collective, members.size()));
+  HVD_RETURN_IF_ERROR(ValidateShapes(signature, collective, members.size()));
   if (std::find(members.begin(), members.end(), rank) == members.end()) {
     return Status::InvalidArgument(
         StrCat(signature.Title(), ": rank ", rank, " is not in process set ", signature.process_set,
                ", which holds ranks ", Join(members), "; only its ranks may call"));
   }
-  return collective->validate(signature, members);
+  return collective.validate(signature, members);
 }
 
 Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b) {
@@ -150,7 +145,7 @@ Signature WithSizes(const Signature& signature, const std::vector<int64_t>& size
 bool SameButSizes(const Signature& a, const Signature& b) {
   const auto fixed = [](const Signature& s) {
     return std::tie(s.name, s.process_set, s.kind, s.dtype, s.op, s.prescale, s.postscale, s.root,
-                    s.gradient, s.grouped);
+                    s.gradient, s.grouped, s.ranks);
   };
   if (fixed(a) != fixed(b)) return false;
   const size_t skip = FindCollective(a.kind)->sizes == Sizes::kNone ? 0 : 1;

@@ -27,6 +27,14 @@ CacheKeeper::Place CacheKeeper::Use(const std::shared_ptr<const Signature>& sign
   return {id, true};
 }
 
+void CacheKeeper::EvictSet(int process_set, std::vector<Evicted>* evicted) {
+  std::vector<CacheId> ids;
+  for (CacheId id : used_) {
+    if (cache_.Find(id)->process_set == process_set) ids.push_back(id);
+  }
+  for (CacheId id : ids) Evict(id, evicted);
+}
+
 void CacheKeeper::Evict(CacheId id, std::vector<Evicted>* evicted) {
   evicted->push_back({id, cache_.Find(id)->process_set});
   used_.erase(places_[id]);

@@ -40,6 +40,9 @@ class CacheKeeper {
   Place Use(const std::shared_ptr<const Signature>& signature, const IsBusy& is_busy,
             std::vector<Evicted>* evicted);
 
+  // What is cached of a process set goes.
+  void EvictSet(int process_set, std::vector<Evicted>* evicted);
+
  private:
   void Evict(CacheId id, std::vector<Evicted>* evicted);
 

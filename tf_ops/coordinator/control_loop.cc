@@ -25,9 +25,10 @@ constexpr auto kFarewellTime = std::chrono::seconds(2);
 
 }  // namespace
 
-ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabric,
-                         RequestQueue* queue, StreamRunner* runner)
+ControlLoop::ControlLoop(const World& world, ProcessSets* sets, const Config& config,
+                         Fabric* fabric, RequestQueue* queue, StreamRunner* runner)
     : world_(world),
+      sets_(sets),
       config_(config),
       fabric_(fabric),
       control_(fabric->control()),
@@ -35,10 +36,10 @@ ControlLoop::ControlLoop(const World& world, const Config& config, Fabric* fabri
       runner_(runner),
       topology_(world.hosts),
       peers_(topology_.neighbors(world.rank)),
-      ports_(world, topology_),
-      check_(world, topology_, ports_, cache_),
-      relay_(world, ports_, cache_),
-      negotiator_(world, config, ports_),
+      ports_(world, *sets, topology_),
+      check_(world, *sets, topology_, ports_, cache_),
+      relay_(world, *sets, ports_, cache_),
+      negotiator_(world, *sets, config, ports_),
       liveness_(Seconds(config.heartbeat_timeout_s)),
       let_go_(world.size, false),
       over_(world.size, false) {}
@@ -207,6 +208,7 @@ void ControlLoop::Follow(std::vector<Response> responses) {
   Forward(responses);
   for (size_t i = 0; i < responses.size(); ++i) {
     Response& response = responses[i];
+    if (Status status = ChangeSets(response); !status.ok()) return Abort(status);
     relay_.Pass(response);
     const std::vector<CacheId> ids = response.evicted;
     // What it runs itself is scheduled first: a tensor may replace its own entry.
@@ -228,6 +230,30 @@ Status ControlLoop::Admit(Response* response) {
   last_sequence_ = response->sequence;
   if (!cache_.Apply(response)) return bad("which does not fit what is in the cache");
   return check_.CheckResponse(source(), *response);
+}
+
+Status ControlLoop::ChangeSets(const Response& response) {
+  if (response.tensors.empty() || !response.status.ok()) return Status::Ok();
+  const Signature& s = response.first();
+  const auto bad = [&](const std::string& what) {
+    return check_.Bad(source(),
+                      StrCat("position ", response.sequence, " of the stream, which ", what));
+  };
+  if (s.kind == Kind::kAddProcessSet) {
+    if (s.root != sets_->size()) {
+      return bad(StrCat("adds process set ", s.root, " to ", sets_->size()));
+    }
+    sets_->Add(s.ranks);
+    ports_.AddSet(s.ranks);
+    negotiator_.AddSet();
+  } else if (s.kind == Kind::kRemoveProcessSet) {
+    if (!sets_->has(s.root)) return bad(StrCat("removes process set ", s.root, ", which is none"));
+    sets_->Remove(s.root);
+    queue_->CloseSet(s.root, Status::FailedPrecondition(StrCat("process set ", s.root,
+                                                               " was removed meanwhile; remove it "
+                                                               "when nothing runs on it")));
+  }
+  return Status::Ok();
 }
 
 void ControlLoop::Forward(const std::vector<Response>& responses) {

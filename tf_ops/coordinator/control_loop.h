@@ -31,6 +31,7 @@
 #include "tf_ops/coordinator/relay.h"
 #include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/process_sets.h"
 #include "tf_ops/transport/topology.h"
 #include "tf_ops/transport/world.h"
 
@@ -39,8 +40,8 @@ namespace hvd {
 class ControlLoop {
  public:
   // All outlive this object.
-  ControlLoop(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
-              StreamRunner* runner);
+  ControlLoop(const World& world, ProcessSets* sets, const Config& config, Fabric* fabric,
+              RequestQueue* queue, StreamRunner* runner);
 
   using Time = Clock::time_point;
 
@@ -92,6 +93,8 @@ class ControlLoop {
   void Follow(std::vector<Response> responses);
   // Takes its place in the stream and in the cache; not ok: it has none there.
   Status Admit(Response* response);
+  // Adds or removes a process set where the response says so.
+  Status ChangeSets(const Response& response);
   void Forward(const std::vector<Response>& responses);
   void Deliver(Response response);
   // The request of tensor `i`, scheduled; not ok: there is none that fits, or it has ended.
@@ -118,6 +121,7 @@ class ControlLoop {
   bool MayGo();
 
   const World& world_;
+  ProcessSets* const sets_;
   const Config& config_;
   Fabric* const fabric_;
   ControlChannel& control_;
@@ -125,9 +129,9 @@ class ControlLoop {
   StreamRunner* const runner_;
   const Topology topology_;
   const std::vector<int> peers_;  // parent and children
-  const Ports ports_;
 
   // The control thread's.
+  Ports ports_;
   Time now_{};  // of this turn
   Cache cache_;
   FrameCheck check_;

@@ -1,6 +1,7 @@
 // The part of Negotiator that decides what can run, and without whom.
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "tf_ops/collectives/collective.h"
@@ -26,9 +27,10 @@ void Negotiator::Decide(const Key& key, Entry* entry) {
     if (!status.ok()) return Fail(key, entry, {std::move(status)});
   }
   const Signature& first = *decided.signature;
-  if (first.kind == Kind::kJoin) return DecideJoin(decided.signature);
+  if (first.kind == Kind::kJoin) return DecideAnswer(decided.signature);
   Status status = CheckAbsent(first, decided.absent);
   if (!status.ok()) return Fail(key, entry, {std::move(status)});
+  if (FindCollective(first.kind)->answered) return DecideAnswer(decided.signature);
 
   const size_t each = SizeCount(first, static_cast<int>(set.size()));
   for (const SignaturePtr& s : entry->waiting) {
@@ -53,6 +55,9 @@ Status Negotiator::CheckAbsent(const Signature& s, const std::vector<int>& absen
   if (s.kind == Kind::kBroadcast && std::binary_search(absent.begin(), absent.end(), s.root)) {
     return fails(s.root, "it is the root; broadcast from a rank that has not joined");
   }
+  if (FindCollective(s.kind)->answered) {
+    return fails(absent[0], "all ranks must; do it before the first joins");
+  }
   if (s.op == ReduceOp::kAdasum) return fails(absent[0], "Adasum needs all ranks; use Average");
   return Status::Ok();
 }
@@ -74,13 +79,38 @@ void Negotiator::HearJoin(const Key& join, int rank) {
   }
 }
 
-void Negotiator::DecideJoin(const SignaturePtr& signature) {
+void Negotiator::DecideAnswer(const SignaturePtr& signature) {
   Signature answer = *signature;
-  answer.root = last_joined_;
+  if (answer.kind == Kind::kJoin) {
+    answer.root = last_joined_;
+    joined_.assign(joined_.size(), false);
+    FindLacks();
+  } else if (answer.kind == Kind::kAddProcessSet) {
+    // No other change is on its way: every rank would have to have asked for it.
+    answer.root = sets_.size();
+  } else {
+    CloseSet(answer.root);
+  }
   decided_keys_.insert(KeyOf(answer));
   decided_.push_back({std::make_shared<const Signature>(std::move(answer)), {}, {}});
-  joined_.assign(joined_.size(), false);
-  FindLacks();
+}
+
+void Negotiator::CloseSet(int set) {
+  closed_[set] = true;
+  for (auto it = gathering_.begin(); it != gathering_.end();) {
+    const bool gone = keeper_.cache().Find(it->first)->process_set == set;
+    it = gone ? gathering_.erase(it) : std::next(it);
+  }
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    it = it->first.first == set ? entries_.erase(it) : std::next(it);
+  }
+}
+
+bool Negotiator::MustWait(const Decided& decided, const std::vector<Decided>& unflushed) const {
+  const Signature& s = *decided.signature;
+  return s.kind == Kind::kRemoveProcessSet &&
+         std::any_of(unflushed.begin(), unflushed.end(),
+                     [&s](const Decided& d) { return d.signature->process_set == s.root; });
 }
 
 void Negotiator::TakeBackJoin(int rank) {
@@ -89,6 +119,7 @@ void Negotiator::TakeBackJoin(int rank) {
 }
 
 void Negotiator::FindLacks() {
+  lacks_.resize(closed_.size());
   for (size_t set = 0; set < lacks_.size(); ++set) {
     const std::vector<int>& ranks = members(static_cast<int>(set));
     lacks_[set] = std::any_of(ranks.begin(), ranks.end(), [this](int rank) {

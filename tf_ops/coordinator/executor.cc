@@ -8,9 +8,14 @@
 
 namespace hvd {
 
-Executor::Executor(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
-                   Hooks hooks)
-    : world_(world), config_(config), fabric_(fabric), queue_(queue), hooks_(std::move(hooks)) {}
+Executor::Executor(const World& world, const ProcessSets& sets, const Config& config,
+                   Fabric* fabric, RequestQueue* queue, Hooks hooks)
+    : world_(world),
+      sets_(sets),
+      config_(config),
+      fabric_(fabric),
+      queue_(queue),
+      hooks_(std::move(hooks)) {}
 
 void Executor::Post(Response response, std::vector<std::shared_ptr<Request>> requests) {
   auto work = std::make_unique<Work>();
@@ -111,7 +116,7 @@ Status Executor::AwaitAbort() {
 Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
   const Response& response = work.response;
   const Signature& first = response.first();
-  const std::vector<int>& members = world_.process_sets[first.process_set];
+  const std::vector<int>& members = sets_.members(first.process_set);
   call->sequence = response.sequence;
   call->kind = first.kind;
   call->dtype = first.dtype;
@@ -122,8 +127,11 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
     call->reduction.divisor =
         response.divisor != 0 ? response.divisor : static_cast<int>(members.size());
   }
-  call->root = static_cast<int>(std::lower_bound(members.begin(), members.end(), first.root) -
-                                members.begin());
+  call->root = first.root;
+  if (first.kind == Kind::kBroadcast) {
+    call->root = static_cast<int>(std::lower_bound(members.begin(), members.end(), first.root) -
+                                  members.begin());
+  }
   const auto me = std::lower_bound(members.begin(), members.end(), world_.rank) - members.begin();
   for (size_t r = 0; r < work.requests.size(); ++r) {
     const Around around{static_cast<int>(me), static_cast<int>(members.size()), response.sizes[r]};
@@ -168,7 +176,7 @@ Status Executor::AddRequest(Request* request, const Around& around, CollectiveCa
 }
 
 std::vector<int> Executor::PlacesOfThere(const Response& response) const {
-  const std::vector<int>& members = world_.process_sets[response.process_set];
+  const std::vector<int>& members = sets_.members(response.process_set);
   std::vector<int> places;
   for (size_t m = 0; m < members.size(); ++m) {
     if (!std::binary_search(response.absent.begin(), response.absent.end(), members[m])) {
@@ -195,13 +203,17 @@ void Executor::LeaveOut(const Response& response, CollectiveCall* call) const {
 
 Transport* Executor::TransportFor(int process_set) {
   std::unique_ptr<Transport>& transport = transports_[process_set];
-  if (transport == nullptr) transport = fabric_->NewTransport(world_.process_sets[process_set]);
+  if (transport == nullptr) transport = fabric_->NewTransport(sets_.members(process_set));
   return transport.get();
 }
 
 void Executor::Complete(std::unique_ptr<Work> work) {
   const Status& status = work->status;
-  if (!work->response.is_last_part()) work->requests.clear();
+  const Response& response = work->response;
+  if (status.ok() && response.first().kind == Kind::kRemoveProcessSet) {
+    transports_.erase(response.first().root);  // what ran on it came before
+  }
+  if (!response.is_last_part()) work->requests.clear();
   for (const auto& request : work->requests) {
     queue_->Finish(request, !work->aborted
                                 ? status

@@ -26,6 +26,7 @@
 #include "tf_ops/fusion/staging.h"
 #include "tf_ops/transport/collective_call.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/process_sets.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -40,8 +41,8 @@ class Executor final : public StreamRunner {
   };
 
   // All outlive this object.
-  Executor(const World& world, const Config& config, Fabric* fabric, RequestQueue* queue,
-           Hooks hooks);
+  Executor(const World& world, const ProcessSets& sets, const Config& config, Fabric* fabric,
+           RequestQueue* queue, Hooks hooks);
 
   void Post(Response response, std::vector<std::shared_ptr<Request>> requests) override;
   int in_flight() const override { return in_flight_; }
@@ -75,6 +76,7 @@ class Executor final : public StreamRunner {
   Status AwaitAbort();
 
   const World& world_;
+  const ProcessSets& sets_;
   const Config& config_;
   Fabric* const fabric_;
   RequestQueue* const queue_;

@@ -87,7 +87,7 @@ Status FrameCheck::Check(int peer, const Frame& frame) const {
   }
   for (const Report& report : frame.reports) fits = fits && IsBelow(report.rank, peer);
   for (const Response& response : frame.responses) {
-    fits = fits && world_.has_process_set(response.process_set);
+    fits = fits && sets_.has(response.process_set);
     for (int rank : response.only) fits = fits && IsMember(response.process_set, rank);
   }
   if (!fits) {
@@ -105,10 +105,12 @@ Status FrameCheck::CheckReport(int peer, const Report& report) const {
   if (report.what != Report::What::kAnnouncement) return Status::Ok();
   const Announcement& announcement = report.announcement;
   const Signature& s = announcement.signature;
-  if (!world_.has_process_set(s.process_set)) {
+  if (!sets_.knew(s.process_set)) {
     return Bad(peer, StrCat("word of ", s.Title(), " on process set ", s.process_set,
                             ", which does not exist"));
   }
+  // It was removed while the report was on its way.
+  if (!sets_.has(s.process_set)) return Status::Ok();
   // A request is refused for what is wrong with it.
   if (announcement.what == Announcement::What::kRefused) return Status::Ok();
   const Status status = Validate(s, members(s.process_set), report.rank);
@@ -184,8 +186,9 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
 Status FrameCheck::CheckAbsent(int peer, const Response& response) const {
   const std::vector<int>& absent = response.absent;
   const Signature& first = response.first();
-  bool fits = absent.empty() || (response.process_set == 0 && first.kind != Kind::kJoin &&
-                                 absent.size() < members(0).size());
+  bool fits =
+      absent.empty() || (response.process_set == 0 && !FindCollective(first.kind)->answered &&
+                         absent.size() < members(0).size());
   for (size_t i = 0; i < absent.size(); ++i) {
     fits = fits && IsMember(0, absent[i]) && (i == 0 || absent[i - 1] < absent[i]);
   }

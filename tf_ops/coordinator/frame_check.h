@@ -24,8 +24,9 @@ namespace hvd {
 class FrameCheck {
  public:
   // All outlive this object.  `cache` follows the whole stream that passes here.
-  FrameCheck(const World& world, const Topology& topology, const Ports& ports, const Cache& cache)
-      : world_(world), topology_(topology), ports_(ports), cache_(cache) {}
+  FrameCheck(const World& world, const ProcessSets& sets, const Topology& topology,
+             const Ports& ports, const Cache& cache)
+      : world_(world), sets_(sets), topology_(topology), ports_(ports), cache_(cache) {}
 
   // Not ok: `frame` goes the wrong way between `peer` and this rank, or speaks of what `peer`
   // cannot speak of.  Its responses are looked at by rank and process set only.
@@ -43,7 +44,7 @@ class FrameCheck {
   Status Bad(int peer, const std::string& what) const;
 
  private:
-  const std::vector<int>& members(int set) const { return world_.process_sets[set]; }
+  const std::vector<int>& members(int set) const { return sets_.members(set); }
   bool IsBelow(int rank, int top) const;
   bool IsMember(int set, int rank) const;
   Status CheckReport(int peer, const Report& report) const;
@@ -52,6 +53,7 @@ class FrameCheck {
   Status CheckSizes(int peer, const Response& response, size_t i) const;
 
   const World& world_;
+  const ProcessSets& sets_;
   const Topology& topology_;
   const Ports& ports_;
   const Cache& cache_;

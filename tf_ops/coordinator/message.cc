@@ -11,7 +11,7 @@ namespace hvd {
 namespace {
 
 // The shortest encodings: a count in a frame is checked against them.
-constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 2 + 4 + 4;
+constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 2 + 4 + 4 + 4;
 constexpr size_t kLeastReportBytes = 1 + 4 + 1 + 4 + 4;
 constexpr size_t kLeastSizedBytes = 4 + 4;
 constexpr size_t kLeastTensorBytes = 1 + 4;
@@ -37,6 +37,7 @@ void Put(WireWriter* w, const Signature& s) {
   w->Put(static_cast<uint32_t>(s.shapes.size()));
   for (const auto& shape : s.shapes) w->PutVector(shape);
   w->PutVector(s.splits);
+  w->PutVector(s.ranks);
 }
 
 Signature GetSignature(WireReader* r) {
@@ -54,6 +55,7 @@ Signature GetSignature(WireReader* r) {
   const uint32_t shapes = r->GetCount(sizeof(uint32_t));
   for (uint32_t i = 0; i < shapes && r->ok(); ++i) s.shapes.push_back(r->GetVector<int64_t>());
   s.splits = r->GetVector<int64_t>();
+  s.ranks = r->GetVector<int>();
   return s;
 }
 

@@ -8,20 +8,28 @@
 
 namespace hvd {
 
-Negotiator::Negotiator(const World& world, const Config& config, const Ports& ports)
+Negotiator::Negotiator(const World& world, const ProcessSets& sets, const Config& config,
+                       const Ports& ports)
     : world_(world),
+      sets_(sets),
       config_(config),
       ports_(ports),
       keeper_(config.cache_capacity),
       left_because_(world.size, -1),
       joined_(world.size, false),
-      lacks_(world.process_sets.size(), false),
-      last_of_rank_(world.size),
-      last_of_set_(world.process_sets.size()),
-      last_heard_(world.process_sets.size()) {}
+      last_of_rank_(world.size) {
+  while (static_cast<int>(closed_.size()) < sets.size()) AddSet();
+}
+
+void Negotiator::AddSet() {
+  closed_.push_back(false);
+  last_of_set_.emplace_back();
+  last_heard_.emplace_back();
+  FindLacks();
+}
 
 std::optional<size_t> Negotiator::MemberOf(int set, int rank) const {
-  if (set < 0 || set >= static_cast<int>(world_.process_sets.size())) return std::nullopt;
+  if (set < 0 || set >= static_cast<int>(closed_.size()) || closed_[set]) return std::nullopt;
   const std::vector<int>& ranks = members(set);
   const auto it = std::lower_bound(ranks.begin(), ranks.end(), rank);
   if (it == ranks.end() || *it != rank) return std::nullopt;
@@ -52,6 +60,7 @@ void Negotiator::HearReady(int port, const CachedReady& ready, Time now) {
   // It was evicted while the bit was on its way: its ranks will announce it in full.
   if (signature == nullptr) return;
   const int set = signature->process_set;
+  if (closed_[set]) return;
   const Key key = KeyOf(*signature);
   last_heard_[set] = now;
   auto it = gathering_.try_emplace(ready.id, ports_, set, now).first;
@@ -251,6 +260,10 @@ std::vector<Response> Negotiator::Flush() {
   for (auto& indices : PlanDecided()) {
     std::vector<Decided> bucket;
     for (size_t i : indices) bucket.push_back(std::move(decided_[i]));
+    if (MustWait(bucket[0], rest)) {
+      rest.push_back(std::move(bucket[0]));
+      continue;
+    }
     Emit(bucket, &out);
     Decided& last = bucket.back();
     last.part_begin += PartCount(*last.signature, config_.fusion_threshold_bytes);
@@ -300,8 +313,11 @@ void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>*
   response.process_set = bucket[0].signature->process_set;
   for (const Decided& d : bucket) {
     CacheKeeper::Place place;
-    // The answer of a join is another each time.
-    if (d.signature->kind != Kind::kJoin) place = keeper_.Use(d.signature, is_busy, &evicted);
+    if (!FindCollective(d.signature->kind)->answered) {
+      place = keeper_.Use(d.signature, is_busy, &evicted);
+    } else if (d.signature->kind == Kind::kRemoveProcessSet) {
+      keeper_.EvictSet(d.signature->root, &evicted);
+    }
     // What is cached is looked up by all, this rank included: its sizes are of another call.
     const bool known = place.id != 0 && !place.fresh;
     response.tensors.push_back(

@@ -46,7 +46,10 @@ class Negotiator {
   using Time = Clock::time_point;
 
   // All outlive this object.
-  Negotiator(const World& world, const Config& config, const Ports& ports);
+  Negotiator(const World& world, const ProcessSets& sets, const Config& config, const Ports& ports);
+
+  // The process sets have one more.
+  void AddSet();
 
   // `peer`, this rank or a child, reports.
   void Hear(int peer, const Report& report, Time now);
@@ -98,8 +101,8 @@ class Negotiator {
   };
 
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
-  const std::vector<int>& members(int set) const { return world_.process_sets[set]; }
-  // Of `rank` in `set`; nullopt: it is not in it, or there is no such set.
+  const std::vector<int>& members(int set) const { return sets_.members(set); }
+  // Of `rank` in `set`; nullopt: it is not in it, or nothing runs on it any more.
   std::optional<size_t> MemberOf(int set, int rank) const;
 
   void HearReady(int port, const CachedReady& ready, Time now);
@@ -117,7 +120,12 @@ class Negotiator {
   // `rank` has come to the entry of the join, `join`: what lacked only it is decided.
   void HearJoin(const Key& join, int rank);
   void TakeBackJoin(int rank);
-  void DecideJoin(const SignaturePtr& signature);
+  // Into the stream, with the answer.
+  void DecideAnswer(const SignaturePtr& signature);
+  // Nothing but what is decided will run on `set`: each rank ends what waits.
+  void CloseSet(int set);
+  // Whether it removes a set on which something has not been flushed.
+  bool MustWait(const Decided& decided, const std::vector<Decided>& unflushed) const;
   // Why what is decided cannot run without `absent`; ok: it can.
   Status CheckAbsent(const Signature& s, const std::vector<int>& absent) const;
   // Looks anew which sets lack a rank.
@@ -144,6 +152,7 @@ class Negotiator {
   std::string LastOf(int rank) const;
 
   const World& world_;
+  const ProcessSets& sets_;
   const Config& config_;
   const Ports& ports_;
   CacheKeeper keeper_;
@@ -155,7 +164,8 @@ class Negotiator {
   std::vector<int> left_because_;  // by rank: -1 while it is here
   std::vector<bool> joined_;       // by rank; until all have
   int last_joined_ = -1;
-  std::vector<bool> lacks_;  // by set: one of its ranks left or has joined
+  std::vector<bool> lacks_;   // by set: one of its ranks left or has joined
+  std::vector<bool> closed_;  // by set: its removal is decided
   // What came last: of a rank by an announcement, of a set by a decision.  For messages.
   struct Last {
     std::string title;

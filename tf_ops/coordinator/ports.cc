@@ -6,21 +6,24 @@
 
 namespace hvd {
 
-Ports::Ports(const World& world, const Topology& topology) {
+Ports::Ports(const World& world, const ProcessSets& sets, const Topology& topology)
+    : topology_(topology) {
   peers_.push_back(world.rank);
   for (int child : topology.children(world.rank)) peers_.push_back(child);
-  const std::vector<int> self = {world.rank};
-  for (const std::vector<int>& set : world.process_sets) {
-    auto& by_port = members_.emplace_back(peers_.size());
-    int used = 0;
-    for (int port = 0; port < size(); ++port) {
-      const std::vector<int>& behind = port == 0 ? self : topology.subtree(peers_[port]);
-      std::set_intersection(set.begin(), set.end(), behind.begin(), behind.end(),
-                            std::back_inserter(by_port[port]));
-      if (!by_port[port].empty()) ++used;
-    }
-    used_.push_back(used);
+  for (int set = 0; set < sets.size(); ++set) AddSet(sets.members(set));
+}
+
+void Ports::AddSet(const std::vector<int>& members) {
+  auto& by_port = members_.emplace_back(peers_.size());
+  const std::vector<int> self = {peers_[0]};
+  int used = 0;
+  for (int port = 0; port < size(); ++port) {
+    const std::vector<int>& behind = port == 0 ? self : topology_.subtree(peers_[port]);
+    std::set_intersection(members.begin(), members.end(), behind.begin(), behind.end(),
+                          std::back_inserter(by_port[port]));
+    if (!by_port[port].empty()) ++used;
   }
+  used_.push_back(used);
 }
 
 int Ports::PortOf(int peer) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tf_ops/base/deadline.h"
+#include "tf_ops/transport/process_sets.h"
 #include "tf_ops/transport/topology.h"
 #include "tf_ops/transport/world.h"
 
@@ -20,7 +21,11 @@ namespace hvd {
 
 class Ports {
  public:
-  Ports(const World& world, const Topology& topology);
+  // `topology` outlives this object.
+  Ports(const World& world, const ProcessSets& sets, const Topology& topology);
+
+  // The next set.
+  void AddSet(const std::vector<int>& members);
 
   int size() const { return static_cast<int>(peers_.size()); }
   int peer(int port) const { return peers_[port]; }
@@ -32,6 +37,7 @@ class Ports {
   int Used(int set) const { return used_[set]; }
 
  private:
+  const Topology& topology_;
   std::vector<int> peers_;
   std::vector<std::vector<std::vector<int>>> members_;  // by set, by port
   std::vector<int> used_;                               // by set

@@ -1,5 +1,6 @@
 #include "tf_ops/coordinator/queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tf_ops/base/log.h"
@@ -20,6 +21,9 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
       SayThatTrainingEnds(status);
       return status;
     }
+    if (const auto it = closed_sets_.find(s.process_set); it != closed_sets_.end()) {
+      return Status(it->second.code(), StrCat(s.Title(), ": ", it->second.message()));
+    }
     if (!in_flight_.emplace(KeyOf(s), request).second) {
       return Status::InvalidArgument(
           StrCat(s.Title(),
@@ -38,7 +42,7 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
 void RequestQueue::Refuse(const Signature& signature, const std::string& reason) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (closed_ != nullptr) return;
+    if (closed_ != nullptr || closed_sets_.count(signature.process_set) > 0) return;
     outbox_.push_back({{What::kRefused, signature, reason}, nullptr});
   }
   wake_();
@@ -152,20 +156,49 @@ void RequestQueue::FailWhere(const Ending& ending, bool announced_too) {
   std::vector<std::shared_ptr<Request>> failed;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto it = in_flight_.begin(); it != in_flight_.end();) {
-      const Request& request = *it->second;
-      if (request.state == Request::State::kQueued ||
-          (announced_too && request.state == Request::State::kAnnounced)) {
-        by_id_.erase(request.id);
-        failed.push_back(std::move(it->second));
-        it = in_flight_.erase(it);
-      } else {
-        ++it;
-      }
-    }
+    failed = TakeOut([announced_too](const Request& request) {
+      return announced_too || request.state == Request::State::kQueued;
+    });
     outbox_.clear();
   }
-  for (const auto& request : failed) {
+  End(failed, ending);
+}
+
+void RequestQueue::CloseSet(int process_set, const Status& why) {
+  std::vector<std::shared_ptr<Request>> failed;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    closed_sets_.emplace(process_set, why);
+    failed = TakeOut([process_set](const Request& request) {
+      return request.signature.process_set == process_set;
+    });
+    const auto gone = [process_set](const Outgoing& line) {
+      return line.announcement.signature.process_set == process_set;
+    };
+    outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(), gone), outbox_.end());
+  }
+  End(failed, Ending(why));
+}
+
+std::vector<std::shared_ptr<Request>> RequestQueue::TakeOut(
+    const std::function<bool(const Request&)>& which) {
+  std::vector<std::shared_ptr<Request>> taken;
+  for (auto it = in_flight_.begin(); it != in_flight_.end();) {
+    const Request& request = *it->second;
+    if (request.state == Request::State::kScheduled || !which(request)) {
+      ++it;
+      continue;
+    }
+    by_id_.erase(request.id);
+    taken.push_back(std::move(it->second));
+    it = in_flight_.erase(it);
+  }
+  return taken;
+}
+
+void RequestQueue::End(const std::vector<std::shared_ptr<Request>>& requests,
+                       const Ending& ending) {
+  for (const auto& request : requests) {
     const Status& status = ending.For(request->signature);
     const Status told(status.code(), StrCat(request->signature.Title(), ": ", status.message()));
     SayThatTrainingEnds(told);

@@ -67,6 +67,10 @@ class RequestQueue {
   // Control thread: from now on Add() fails so.  Only the first call counts.
   void Close(const Ending& ending);
 
+  // Control thread: nothing can be added on this process set any more, and what is not
+  // scheduled on it ends.
+  void CloseSet(int process_set, const Status& why);
+
   // Control thread: ends all requests that nobody was told of, or all not scheduled.
   void FailQueued(const Ending& ending);
   void FailUnscheduled(const Ending& ending);
@@ -81,6 +85,9 @@ class RequestQueue {
 
   static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
   void FailWhere(const Ending& ending, bool announced_too);
+  // Takes what is not scheduled out, where `which` says so.  REQUIRES: mutex_ is held.
+  std::vector<std::shared_ptr<Request>> TakeOut(const std::function<bool(const Request&)>& which);
+  void End(const std::vector<std::shared_ptr<Request>>& requests, const Ending& ending);
   // MonitoredTrainingSession swallows OutOfRange, so the user hears of it here, once.
   void SayThatTrainingEnds(const Status& status);
 
@@ -90,6 +97,7 @@ class RequestQueue {
   std::map<uint64_t, std::shared_ptr<Request>> by_id_;
   std::vector<Outgoing> outbox_;
   std::unique_ptr<Ending> closed_;
+  std::map<int, Status> closed_sets_;
   uint64_t last_id_;
   std::atomic<bool> said_that_training_ends_{false};
 };

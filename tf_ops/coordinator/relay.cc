@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tf_ops/collectives/collective.h"
+
 namespace hvd {
 
 void Relay::Hear(int peer, std::vector<Report> reports, Time now) {
@@ -99,8 +101,9 @@ void Relay::Leave(int rank) {
 }
 
 void Relay::FindLacks() {
+  lacks_.resize(sets_.size());
   for (size_t set = 0; set < lacks_.size(); ++set) {
-    const std::vector<int>& members = world_.process_sets[set];
+    const std::vector<int>& members = sets_.members(static_cast<int>(set));
     lacks_[set] = std::any_of(members.begin(), members.end(),
                               [this](int rank) { return left_[rank] || joined_[rank]; });
   }
@@ -115,9 +118,11 @@ void Relay::FindLacks() {
 
 void Relay::Pass(const Response& response) {
   for (CacheId id : response.evicted) entries_.erase(id);
-  if (response.tensors.empty() || response.first().kind != Kind::kJoin) return;
-  if (response.status.ok()) joined_.assign(joined_.size(), false);
-  for (int rank : response.only) joined_[rank] = false;
+  if (response.tensors.empty() || !FindCollective(response.first().kind)->answered) return;
+  if (response.first().kind == Kind::kJoin) {
+    if (response.status.ok()) joined_.assign(joined_.size(), false);
+    for (int rank : response.only) joined_[rank] = false;
+  }
   FindLacks();
 }
 

@@ -26,11 +26,12 @@ class Relay {
   static constexpr std::chrono::milliseconds kMostHeld{100};
 
   // All outlive this object.  `cache` follows the whole stream that passes here.
-  Relay(const World& world, const Ports& ports, const Cache& cache)
+  Relay(const World& world, const ProcessSets& sets, const Ports& ports, const Cache& cache)
       : world_(world),
+        sets_(sets),
         ports_(ports),
         cache_(cache),
-        lacks_(world.process_sets.size(), false),
+        lacks_(sets.size(), false),
         left_(world.size, false),
         joined_(world.size, false) {}
 
@@ -46,7 +47,7 @@ class Relay {
   // that has joined.
   void Leave(int rank);
 
-  // A response of the stream, once the cache has followed it.
+  // A response of the stream, once the cache and the process sets have followed it.
   void Pass(const Response& response);
 
   // Whether a response is for a rank behind `port`.
@@ -65,6 +66,7 @@ class Relay {
   void Up(Report::What what, int rank, CachedReady ready);
 
   const World& world_;
+  const ProcessSets& sets_;
   const Ports& ports_;
   const Cache& cache_;
   std::map<CacheId, Entry> entries_;

@@ -85,7 +85,7 @@ std::string Negotiator::LastOf(int rank) const {
 }
 
 void Negotiator::FailMismatches(Time now) {
-  for (size_t set = 0; set < world_.process_sets.size(); ++set) {
+  for (size_t set = 0; set < last_heard_.size(); ++set) {
     if (now - last_heard_[set] < Seconds(config_.mismatch_time_s)) continue;
     std::map<int, std::vector<std::string>> names;  // rank -> what it waits for
     std::vector<std::pair<Key, Entry*>> stuck;

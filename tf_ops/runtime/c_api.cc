@@ -29,7 +29,7 @@ using hvd::Status;
 using hvd::StrCat;
 
 static_assert(static_cast<int>(Code::kNotInitialized) == HVD_NOT_INITIALIZED);
-static_assert(static_cast<int>(hvd::Kind::kJoin) == HVD_JOIN);
+static_assert(static_cast<int>(hvd::Kind::kRemoveProcessSet) == HVD_REMOVE_PROCESS_SET);
 static_assert(static_cast<int>(hvd::DType::kFloat64) == HVD_FLOAT64);
 static_assert(static_cast<int>(hvd::ReduceOp::kProduct) == HVD_PRODUCT);
 
@@ -164,6 +164,7 @@ hvd::World WorldFrom(const hvd_world& w) {
     std::stringstream list(w.endpoints[r]);
     for (std::string item; std::getline(list, item, ',');) endpoints.push_back(item);
   }
+  world.dynamic_process_sets = w.dynamic_process_sets != 0;
   world.process_sets.push_back(std::move(all));
   world.process_sets.resize(std::max(w.first_set_id, 1));
   const int32_t* ranks = w.set_ranks;
@@ -202,6 +203,7 @@ Status Start(const hvd_world& w) {
   config.start_timeout_s = w.start_timeout_s;
 
   hvd::World world = WorldFrom(w);
+  world.dynamic_process_sets = world.dynamic_process_sets || config.dynamic_process_sets;
   std::unique_ptr<hvd::Fabric> fabric;
   const hvd::FabricOptions options = {config.transport, static_cast<size_t>(config.staging_bytes)};
   HVD_RETURN_IF_ERROR(
@@ -220,7 +222,7 @@ hvd::Signature IdentityOf(const hvd_request& r) {
   s.process_set = r.process_set;
   s.kind = static_cast<hvd::Kind>(r.kind);
   s.grouped = r.grouped != 0;
-  if (s.kind == hvd::Kind::kJoin) s.name = hvd::kJoinName;
+  if (const char* name = hvd::FixedName(s.kind)) s.name = name;
   return s;
 }
 
@@ -238,8 +240,11 @@ Status CheckNumbers(const std::string& title, int32_t kind, int32_t dtype, int32
 // The smallest request of its kind, of a job of one rank.
 hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool grouped) {
   hvd::Signature s;
-  s.name = kind == hvd::Kind::kJoin ? hvd::kJoinName : "x";
+  const char* const name = hvd::FixedName(kind);
+  s.name = name != nullptr ? name : "x";
   s.kind = kind;
+  s.root = kind == hvd::Kind::kRemoveProcessSet ? 1 : 0;
+  if (kind == hvd::Kind::kAddProcessSet) s.ranks = {0};
   s.dtype = dtype;
   s.op = op;
   s.grouped = grouped;
@@ -258,6 +263,7 @@ Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   s.root = r.root;
   s.gradient = r.gradient != 0;
   s.splits.assign(r.splits, r.splits + r.num_splits);
+  s.ranks.assign(r.ranks, r.ranks + r.num_ranks);
   for (int32_t i = 0; i < r.num_tensors; ++i) {
     const hvd_tensor& tensor = r.tensors[i];
     s.shapes.emplace_back(tensor.shape, tensor.shape + tensor.ndim);
@@ -408,19 +414,17 @@ int hvd_is_homogeneous(void) {
 }
 
 int hvd_process_set_size(int set) {
-  return FromWorld([set](const hvd::World& w) {
-    return w.has_process_set(set) ? static_cast<int>(w.process_sets[set].size()) : -1;
-  });
+  const auto runtime = Ready();
+  if (runtime == nullptr || !runtime->process_sets().has(set)) return -1;
+  return static_cast<int>(runtime->process_sets().members(set).size());
 }
 int hvd_process_set_rank(int set) {
-  return FromWorld([set](const hvd::World& w) {
-    if (!w.has_process_set(set)) return -1;
-    const std::vector<int>& members = w.process_sets[set];
-    for (size_t i = 0; i < members.size(); ++i) {
-      if (members[i] == w.rank) return static_cast<int>(i);
-    }
-    return -1;
-  });
+  const auto runtime = Ready();
+  if (runtime == nullptr || !runtime->process_sets().has(set)) return -1;
+  const std::vector<int>& members = runtime->process_sets().members(set);
+  const auto it = std::lower_bound(members.begin(), members.end(), runtime->world().rank);
+  const bool in = it != members.end() && *it == runtime->world().rank;
+  return in ? static_cast<int>(it - members.begin()) : -1;
 }
 
 int hvd_supports(int32_t kind, int32_t dtype, int32_t reduce_op, int32_t grouped) {

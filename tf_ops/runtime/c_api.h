@@ -40,7 +40,9 @@ typedef enum {
   HVD_ALLTOALL = 3,
   HVD_REDUCESCATTER = 4,
   HVD_BARRIER = 5,
-  HVD_JOIN = 6
+  HVD_JOIN = 6,
+  HVD_ADD_PROCESS_SET = 7,
+  HVD_REMOVE_PROCESS_SET = 8
 } hvd_kind;
 
 typedef enum {
@@ -91,6 +93,7 @@ typedef struct {
   int32_t first_set_id;         /* of the first of them, the others follow; >= 1 */
   const int32_t* set_sizes;     /* ranks of each */
   const int32_t* set_ranks;     /* ascending within a set, one set after another */
+  int32_t dynamic_process_sets; /* 1: sets may be added and removed; so may they by the knob */
   double start_timeout_s;       /* how long to look for the other ranks */
 } hvd_world;
 
@@ -154,15 +157,17 @@ typedef struct {
   void* output;
 } hvd_tensor;
 
+/* A join and a change of process sets have one int32 tensor without dimensions, whose result is the
+ * rank that joined last or the number of the set. */
 typedef struct {
-  const char* name; /* ranks are matched by it, within the process set */
+  const char* name; /* ranks are matched by it, within the process set; not of those */
   int32_t process_set;
   int32_t kind;      /* hvd_kind */
   int32_t dtype;     /* hvd_dtype */
   int32_t reduce_op; /* hvd_reduce_op; reductions */
   double prescale;   /* reductions; 1.0 for none */
   double postscale;
-  int32_t root;              /* broadcast; a rank of the job */
+  int32_t root;              /* broadcast: a rank of the job; remove_process_set: the set */
   int32_t gradient;          /* 1: of a tf.compat.v1 DistributedOptimizer */
   int32_t grouped;           /* 1: the tensors are a group, of which all runs or nothing */
   const hvd_tensor* tensors; /* copied; one, a group of them, or none for a barrier */
@@ -171,6 +176,8 @@ typedef struct {
    * each. */
   const int32_t* splits;
   int32_t num_splits;
+  const int32_t* ranks; /* add_process_set: ascending; copied */
+  int32_t num_ranks;
   /* alltoall: gets how many rows came from each rank of the set, before `done`; may be null. */
   int32_t* received_splits;
   /* Gives memory for result `tensor` once its shape is known; returns an hvd_code.  On the data

@@ -23,13 +23,14 @@ World Completed(World world) {
 
 Runtime::Runtime(World world, Config config, std::unique_ptr<Fabric> fabric)
     : world_(Completed(std::move(world))),
+      sets_(world_),
       config_(std::move(config)),
       fabric_(std::move(fabric)),
       queue_(world_.generation, [this] { fabric_->control().Wake(); }),
-      executor_(world_, config_, fabric_.get(), &queue_,
+      executor_(world_, sets_, config_, fabric_.get(), &queue_,
                 {[this](const Status& status) { loop_.ReportFailure(status); },
                  [this] { loop_.OnProgress(); }}),
-      loop_(world_, config_, fabric_.get(), &queue_, &executor_) {}
+      loop_(world_, &sets_, config_, fabric_.get(), &queue_, &executor_) {}
 
 Runtime::~Runtime() { (void)Shutdown(0); }
 
@@ -82,23 +83,50 @@ bool Runtime::WaitReady(Deadline deadline, Status* status) {
 }
 
 Status Runtime::Enqueue(std::shared_ptr<Request> request, uint64_t* id) {
-  const Signature& s = request->signature;
-  if (!world_.has_process_set(s.process_set)) {
-    return Status::InvalidArgument(
-        StrCat(s.Title(), ": there is no process set ", s.process_set, " in this generation"));
-  }
-  const std::vector<int>& members = world_.process_sets[s.process_set];
-  Status status = Complete(&request->signature, static_cast<int>(members.size()));
-  if (status.ok()) status = Validate(s, members, world_.rank);
+  Status status = Check(&request->signature);
   if (status.ok()) status = queue_.Add(request, id);
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kUnimplemented) {
-    Refuse(s, status.message());
+    Refuse(request->signature, status.message());
   }
   return status;
 }
 
+Status Runtime::Check(Signature* s) const {
+  if (!sets_.has(s->process_set)) {
+    return Status::InvalidArgument(
+        StrCat(s->Title(), ": there is no process set ", s->process_set,
+               sets_.knew(s->process_set) ? " any more: it was removed" : " in this generation"));
+  }
+  const std::vector<int>& members = sets_.members(s->process_set);
+  HVD_RETURN_IF_ERROR(Complete(s, static_cast<int>(members.size())));
+  HVD_RETURN_IF_ERROR(Validate(*s, members, world_.rank));
+  return CheckChange(*s);
+}
+
+Status Runtime::CheckChange(const Signature& s) const {
+  const bool adds = s.kind == Kind::kAddProcessSet;
+  if (!adds && s.kind != Kind::kRemoveProcessSet) return Status::Ok();
+  if (!world_.dynamic_process_sets) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(),
+               ": process sets are fixed once init() has run; to change them later set "
+               "HOROVOD_DYNAMIC_PROCESS_SETS=1 or call "
+               "hvd.init(process_sets='dynamic')"));
+  }
+  if (!adds && !sets_.has(s.root)) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": there is no process set ", s.root,
+               sets_.knew(s.root) ? " any more: it was removed already" : " in this generation"));
+  }
+  if (const int same = sets_.Find(s.ranks); adds && same >= 0) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": process set ", same, " holds ", RanksText(s.ranks), " already"));
+  }
+  return Status::Ok();
+}
+
 void Runtime::Refuse(const Signature& signature, const std::string& reason) {
-  if (world_.has_process_set(signature.process_set)) queue_.Refuse(signature, reason);
+  if (sets_.has(signature.process_set)) queue_.Refuse(signature, reason);
 }
 
 void Runtime::Cancel(uint64_t id) { queue_.Cancel(id); }

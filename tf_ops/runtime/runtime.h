@@ -19,6 +19,7 @@
 #include "tf_ops/coordinator/executor.h"
 #include "tf_ops/coordinator/queue.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/process_sets.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -53,17 +54,22 @@ class Runtime {
   Status Shutdown(int exit_status, Deadline deadline = {});
 
   const World& world() const { return world_; }
+  const ProcessSets& process_sets() const { return sets_; }
   // Why this runtime can do no more, or ok.
   Status failure() const { return loop_.failure(); }
   const Counters& counters() const { return loop_.counters(); }
 
  private:
+  // What is wrong with it as things stand on this rank.
+  Status Check(Signature* signature) const;
+  Status CheckChange(const Signature& signature) const;
   void ControlThread();
   void DataThread();
   void SayThatOneThreadIsOver();
   void LogCounters() const;
 
   const World world_;
+  ProcessSets sets_;
   const Config config_;
   const std::unique_ptr<Fabric> fabric_;
   RequestQueue queue_;

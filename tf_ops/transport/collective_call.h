@@ -39,7 +39,7 @@ struct CollectiveCall {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kUint8;
   Reduction reduction;  // allreduce, reducescatter
-  int root = 0;         // broadcast: a rank of the set; join: of the job, its result
+  int root = 0;         // broadcast: a rank of the set; else the coordinator's answer
   std::vector<Segment> segments;
   // Of each segment, by rank of the set.
   std::vector<std::vector<Part>> to;    // alltoall, reducescatter: what of `in` goes there

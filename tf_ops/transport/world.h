@@ -24,13 +24,10 @@ struct World {
   std::string secret;                               // the job's; proves who belongs to it
   std::vector<std::string> hosts;                   // host name of each rank
   std::vector<std::vector<std::string>> endpoints;  // of each rank: net/endpoint.h
-  // id -> members; [0] is all ranks.  The ids of older generations are not used again, and
-  // have no members here.
+  // At the start: id -> members; [0] is all ranks.  The ids of older generations are not used
+  // again, and have no members here.
   std::vector<std::vector<int>> process_sets;
-
-  bool has_process_set(int id) const {
-    return id >= 0 && id < static_cast<int>(process_sets.size()) && !process_sets[id].empty();
-  }
+  bool dynamic_process_sets = false;  // they may come and go
 
   // "rank 3 (host node7)"; for messages.
   std::string RankText(int r) const {

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod.common import bootstrap, core
+from horovod.common import process_sets as sets_of_ranks
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.place import place_from_environment
-from horovod.common.process_sets import ProcessSet, check_ranks, global_process_set
+from horovod.common.process_sets import ProcessSet, check_ranks
 from horovod.common.rendezvous import RendezvousError
 
 __all__ = [
@@ -40,13 +41,12 @@ __all__ = [
 
 # One init() or shutdown() at a time; a signal handler may call shutdown() in the middle of init().
 _lock = threading.RLock()
+_DYNAMIC = "dynamic"
 _generations_alone = 0  # of a process without a launcher; guarded by _lock
-_sets: list[ProcessSet] = []  # of this generation; guarded by _lock
-_least_set_id = 1  # ids are baked into graphs, so none is used twice; guarded by _lock
 
 
 def init(
-    comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | None = None
+    comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None
 ) -> None:
     """Joins the job and returns when all its ranks have.
 
@@ -55,7 +55,9 @@ def init(
 
     Args:
       comm: all ranks, as a list; a subset or an MPI communicator is not built yet.
-      process_sets: sets of ranks to use beside the global one, the same on every rank.
+      process_sets: sets of ranks to use beside the global one, the same on every rank; or
+        "dynamic": none yet, but `add_process_set` and `remove_process_set` work, as they do with
+        HOROVOD_DYNAMIC_PROCESS_SETS=1.
 
     Raises:
       ValueError: the environment or `process_sets` is wrong; the text names the value.
@@ -63,7 +65,7 @@ def init(
       HorovodInternalError: the ranks did not come together in HOROVOD_START_TIMEOUT_SECONDS, or
         contradict each other; the text names them.
     """
-    global _generations_alone, _least_set_id
+    global _generations_alone
     with _lock:
         sets = _checked_sets(process_sets)
         if is_initialized():
@@ -82,23 +84,22 @@ def init(
             first_set_id = bootstrap.start(
                 place,
                 [item.ranks or [] for item in sets],
+                dynamic_process_sets=process_sets == _DYNAMIC,
                 generation_alone=_generations_alone,
-                least_set_id=_least_set_id,
+                least_set_id=sets_of_ranks.least_id(),
             )
         except (core.CoreError, RendezvousError) as error:
             raise HorovodInternalError(f"init: {error}") from None
-        global_process_set.ranks = list(range(place.size))
-        for item in _sets:
-            item.process_set_id = None
-        for number, item in enumerate(sets, start=first_set_id):
-            item.process_set_id = number
-        _sets[:] = sets
-        _least_set_id = first_set_id + len(sets)
+        sets_of_ranks.begin_generation(place.size, sets, first_set_id)
 
 
 def _checked_sets(process_sets: Any) -> list[ProcessSet]:
+    if process_sets == _DYNAMIC:
+        return []
     if isinstance(process_sets, str):
-        raise NotImplementedError(f"init: process_sets={process_sets!r} is not built yet")
+        raise ValueError(
+            f"init: process_sets={process_sets!r}; give a list of hvd.ProcessSet, or {_DYNAMIC!r}"
+        )
     for item in process_sets or ():
         if not (isinstance(item, ProcessSet) and item.ranks):
             raise ValueError(f"init: process_sets holds {item!r}; give hvd.ProcessSet([ranks])")
@@ -110,8 +111,8 @@ def _refuse_new_sets(sets: list[ProcessSet]) -> None:
     for item in sets:
         if item.process_set_id is None:
             raise ValueError(
-                f"init: {item} comes after the first init(), which fixes the sets; give it there, "
-                "or call shutdown() first"
+                f"init: {item} comes after the first init(), which alone adds sets; give it there, "
+                "call shutdown() first, or use hvd.add_process_set"
             )
 
 

@@ -25,6 +25,7 @@ def start(
     place: Place,
     process_sets: Sequence[Sequence[int]],
     *,
+    dynamic_process_sets: bool,
     generation_alone: int,
     least_set_id: int,
 ) -> int:
@@ -33,6 +34,7 @@ def start(
     Args:
       place: of this process.
       process_sets: ascending ranks of each set, the same on every rank.
+      dynamic_process_sets: whether sets may come and go later, whatever the environment says.
       generation_alone: number of this generation for a process alone; others are told theirs.
       least_set_id: the first id of a process set that this process has never used.
 
@@ -59,6 +61,7 @@ def start(
         meeting = _meet(place, member, deadline_s)
     world = _world(place, meeting, process_sets)
     world.first_set_id = max(int(other["least_set_id"]) for other in meeting.members)
+    world.dynamic_process_sets = int(dynamic_process_sets)
     world.start_timeout_s = max(1.0, deadline_s - time.monotonic())
     core.check(core.load().hvd_start(ctypes.byref(world)))
     try:

@@ -62,7 +62,17 @@ SHUTDOWN = 9
 NOT_INITIALIZED = 10
 
 # hvd_kind and hvd_dtype, by number.
-KINDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join")
+KINDS = (
+    "allreduce",
+    "allgather",
+    "broadcast",
+    "alltoall",
+    "reducescatter",
+    "barrier",
+    "join",
+    "add_process_set",
+    "remove_process_set",
+)
 DTYPES = (
     "bool",
     "uint8",
@@ -104,6 +114,7 @@ class World(Structure):
         ("first_set_id", c_int32),
         ("set_sizes", POINTER(c_int32)),
         ("set_ranks", POINTER(c_int32)),
+        ("dynamic_process_sets", c_int32),
         ("start_timeout_s", c_double),
     )
 
@@ -137,6 +148,8 @@ class Request(Structure):
         ("num_tensors", c_int32),
         ("splits", POINTER(c_int32)),
         ("num_splits", c_int32),
+        ("ranks", POINTER(c_int32)),
+        ("num_ranks", c_int32),
         ("received_splits", POINTER(c_int32)),
         ("allocate", ALLOCATE),
         ("done", DONE),

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from horovod.common import core
+from horovod.common.blocking_call import INT32, BlockingCall
+from horovod.common.exceptions import HorovodInternalError
 
 __all__ = [
     "ProcessSet",
     "add_process_set",
+    "begin_generation",
     "check_ranks",
     "global_process_set",
+    "least_id",
     "remove_process_set",
 ]
+
+_ADD, _REMOVE = map(core.KINDS.index, ("add_process_set", "remove_process_set"))
 
 
 class ProcessSet:
     """Some ranks of the job.
 
-    It is known to the ranks once it was given to `hvd.init(process_sets=[...])`; until then
-    `process_set_id` is None.
+    It is known to the ranks once it was given to `hvd.init(process_sets=[...])` or to
+    `hvd.add_process_set`; until then `process_set_id` is None.
 
     Args:
       ranks_or_comm: the ranks, each once, in any order.
@@ -72,7 +80,9 @@ class ProcessSet:
             raise ValueError(f"{self}: Horovod is not initialized; call hvd.init() first")
         answer = -1 if self.process_set_id is None else int(question(self.process_set_id))
         if answer < 0:
-            raise ValueError(f"{self}: not known to the ranks; pass it to hvd.init(process_sets=)")
+            raise ValueError(
+                f"{self}: not known to the ranks; pass it to hvd.init(process_sets=[...])"
+            )
         return answer
 
     def __eq__(self, other: object) -> bool:
@@ -126,24 +136,125 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 
+# Ranks must change the sets in the same order, so a rank makes one change at a time.
+_changes = threading.RLock()
+_known: list[ProcessSet] = []  # beside the global one; guarded by _changes
+_least_id = 1  # ids are baked into graphs, so none is used twice; guarded by _changes
+
+
+def least_id() -> int:
+    """Returns the least id of a set that this process has never used."""
+    return _least_id
+
+
+def begin_generation(size: int, sets: Sequence[ProcessSet], first_id: int) -> None:
+    """Makes sets known, and those of the generation before unknown.
+
+    Args:
+      size: of the job.
+      sets: beside the global one.
+      first_id: of the first of them, at least `least_id()`; the others follow.
+    """
+    with _changes:
+        for item in _known:
+            item.process_set_id = None
+        global_process_set.ranks = list(range(size))
+        _known.clear()
+        for number, item in enumerate(sets, start=first_id):
+            _make_known(item, number)
+
+
+def _make_known(process_set: ProcessSet, number: int) -> None:
+    global _least_id
+    process_set.process_set_id = number
+    _known.append(process_set)
+    _least_id = number + 1
+
+
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Adds a set while running: not built yet.
+    """Adds a set of ranks while the job runs.
+
+    All ranks of the job call this with the same ranks, those outside the set too, and in the same
+    order as other changes of the sets.  It needs `hvd.init(process_sets="dynamic")` or
+    HOROVOD_DYNAMIC_PROCESS_SETS=1.
+
+    Args:
+      process_set: the set, or its ranks.
+
+    Returns:
+      The set; its `process_set_id` is now a number that no other set had.
 
     Raises:
-      NotImplementedError: always; give the set to `hvd.init(process_sets=[...])`.
+      ValueError: there is such a set already; a rank that does not exist or is given twice; the
+        ranks of the job gave different sets, or one of them could not take part; `init()` was not
+        called, or fixed the sets.
+      HorovodInternalError: a rank was lost or left.
+
+    Example:
+      >>> hvd.init(process_sets="dynamic")
+      >>> if hvd.size() > 1:  # of one rank there is no set but that of all
+      ...     even = hvd.add_process_set(range(0, hvd.size(), 2))
     """
-    raise NotImplementedError(
-        f"add_process_set({process_set}): sets that change while running are not built yet; give "
-        "them to hvd.init(process_sets=[...])"
-    )
+    with _changes:
+        try:
+            made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+            if made.process_set_id is not None:
+                raise ValueError(f"add_process_set: {made} is known to the ranks already")
+        except ValueError as error:
+            _refuse(_ADD, str(error))
+            raise
+        ranks = made.ranks or []
+        fields = {"ranks": (ctypes.c_int32 * len(ranks))(*ranks), "num_ranks": len(ranks)}
+        _make_known(made, _change(_ADD, "add_process_set", **fields))
+    return made
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set while running: not built yet.
+    """Removes a set of ranks while the job runs.
+
+    All ranks of the job call this, those outside the set too, and in the same order as other
+    changes of the sets.  What is still waiting on the set fails on each of its ranks with
+    `tf.errors.FailedPreconditionError`; what is running ends first.
+
+    Args:
+      process_set: a set that `hvd.init` or `add_process_set` made known; its `process_set_id`
+        becomes None.
+
+    Returns:
+      True.
 
     Raises:
-      NotImplementedError: always.
+      ValueError: the set is the global one, or not known to the ranks; the ranks of the job gave
+        different sets, or one of them could not take part; `init()` was not called, or fixed the
+        sets.
+      HorovodInternalError: a rank was lost or left.
     """
-    raise NotImplementedError(
-        f"remove_process_set({process_set}): sets that change while running are not built yet"
-    )
+    with _changes:
+        number = process_set.process_set_id if isinstance(process_set, ProcessSet) else None
+        if number is None:
+            text = f"remove_process_set: {process_set} is not known to the ranks"
+            _refuse(_REMOVE, text)
+            raise ValueError(text)
+        _change(_REMOVE, "remove_process_set", root=number)
+        process_set.process_set_id = None
+        _known[:] = [other for other in _known if other is not process_set]
+    return True
+
+
+def _change(kind: int, who: str, **fields: Any) -> int:
+    """Makes a change together with all other ranks; returns the number of the set."""
+    try:
+        answer = BlockingCall(kind, "", INT32, bytes(4), scalar=True, **fields).result()
+    except core.CoreError as error:
+        text = str(error).replace(f"{who} '<process sets>'", who)
+        if error.code == core.NOT_INITIALIZED:
+            raise ValueError(f"{who}: Horovod is {text}") from None
+        if error.code in (core.INVALID_ARGUMENT, core.FAILED_PRECONDITION):
+            raise ValueError(text) from None
+        raise HorovodInternalError(text) from None
+    return int.from_bytes(answer, "little", signed=True)
+
+
+def _refuse(kind: int, reason: str) -> None:
+    """Tells the other ranks that this one cannot make the change."""
+    core.load().hvd_refuse(ctypes.byref(core.Request(name=b"", kind=kind)), reason.encode())

@@ -37,6 +37,14 @@ Signature Join(const std::string& name) {
   return s;
 }
 
+Signature Change(Kind kind, std::vector<int> ranks, int root = 0) {
+  Signature s = Of(kind, {});
+  s.name = kProcessSetsName;
+  s.ranks = std::move(ranks);
+  s.root = root;
+  return s;
+}
+
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
 struct Case {
@@ -75,6 +83,17 @@ std::vector<Case> Cases() {
       {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
       {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
       {"no name", nameless, Code::kInvalidArgument, "name"},
+      {"a new set", Change(Kind::kAddProcessSet, {0, 2}), Code::kOk, ""},
+      {"a set of none", Change(Kind::kAddProcessSet, {}), Code::kInvalidArgument, "one or more"},
+      {"a set of a rank twice", Change(Kind::kAddProcessSet, {1, 1}), Code::kInvalidArgument,
+       "ranks 1, 1"},
+      {"a set of no rank", Change(Kind::kAddProcessSet, {1, 3}), Code::kInvalidArgument,
+       "there are 3 ranks, and no rank 3"},
+      {"a set's end", Change(Kind::kRemoveProcessSet, {}, 4), Code::kOk, ""},
+      {"the end of the set of all", Change(Kind::kRemoveProcessSet, {}, 0), Code::kInvalidArgument,
+       "of all ranks, which stays"},
+      {"the end of a negative set", Change(Kind::kRemoveProcessSet, {}, -1), Code::kInvalidArgument,
+       "process set -1"},
       {"alltoall", Alltoall({2, 0, 1}, 3), Code::kOk, ""},
       {"alltoall of nothing", Alltoall({0, 0, 0}, 0), Code::kOk, ""},
       {"alltoall, two splits", Alltoall({2, 1}, 3), Code::kInvalidArgument, "has 3 ranks"},
@@ -146,6 +165,12 @@ TEST(Agree, AllgatherRowsMayDiffer) {
   EXPECT_TRUE(Agree(Of(Kind::kAllgather, {1, 3}), 1, Of(Kind::kAllgather, {9, 3}), 0).ok());
   EXPECT_FALSE(Agree(Of(Kind::kAllgather, {1, 4}), 1, Of(Kind::kAllgather, {1, 3}), 0).ok());
   EXPECT_FALSE(Agree(Of(Kind::kAllgather, {1}), 1, Of(Kind::kAllgather, {1, 1}), 0).ok());
+}
+
+TEST(Table, EveryKindHasItsRow) {
+  for (int kind = 0; kind < kNumKinds; ++kind) {
+    EXPECT_EQ(static_cast<int>(FindCollective(static_cast<Kind>(kind))->kind), kind);
+  }
 }
 
 }  // namespace

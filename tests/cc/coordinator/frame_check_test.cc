@@ -9,6 +9,7 @@
 
 #include "tests/cc/coordinator/simulated_rank.h"
 #include "tf_ops/base/log.h"
+#include "tf_ops/collectives/collective.h"
 #include "tf_ops/coordinator/control_loop.h"
 
 namespace hvd {
@@ -24,6 +25,19 @@ Signature Of(Kind kind, const std::string& name, std::vector<int64_t> shape) {
   s.shapes = {std::move(shape)};
   return s;
 }
+
+Signature Changing(Kind kind, int root) {
+  Signature s = Of(kind, kProcessSetsName, {});
+  s.dtype = DType::kInt32;
+  s.root = root;
+  return s;
+}
+Signature Adding(std::vector<int> ranks, int id = 0) {
+  Signature s = Changing(Kind::kAddProcessSet, id);
+  s.ranks = std::move(ranks);
+  return s;
+}
+Signature Removing(int id) { return Changing(Kind::kRemoveProcessSet, id); }
 
 // As many tensors as one request.
 Signature Group(Signature s, size_t tensors) {
@@ -45,10 +59,11 @@ class FrameCheckTest : public testing::Test {
     world_.size = 4;
     world_.hosts = {"a", "a", "b", "b"};
     world_.process_sets = {{0, 1, 2, 3}, {0, 1}, {}};
+    sets_ = std::make_unique<ProcessSets>(world_);
     fabric_ = std::make_unique<SimulatedFabric>(r, &mail_);
     queue_ = std::make_unique<RequestQueue>(1, [] {});
-    loop_ =
-        std::make_unique<ControlLoop>(world_, config_, fabric_.get(), queue_.get(), runner_.get());
+    loop_ = std::make_unique<ControlLoop>(world_, sets_.get(), config_, fabric_.get(), queue_.get(),
+                                          runner_.get());
     loop_->Begin(now_);
     done_ = 0;
     for (const Signature& s : {sum_, gather_}) {
@@ -118,6 +133,7 @@ class FrameCheckTest : public testing::Test {
   const Clock::time_point now_{std::chrono::hours(1)};
   Config config_;
   World world_;
+  std::unique_ptr<ProcessSets> sets_;
   std::vector<Mail> mail_;
   std::unique_ptr<SimulatedRunner> runner_;
   std::unique_ptr<SimulatedFabric> fabric_;
@@ -147,6 +163,10 @@ TEST_F(FrameCheckTest, FromBelow) {
       {"an alltoall without splits", with([](Signature* s) { s->kind = Kind::kAlltoall; }),
        "splits []"},
       {"a join by another name", with([](Signature* s) { s->kind = Kind::kJoin; }), "<join>"},
+      {"a set of no ranks", Announcing(3, Adding({})), "one or more"},
+      {"a set of a rank twice", Announcing(3, Adding({1, 1})), "each once"},
+      {"a set of a rank that is none", Announcing(3, Adding({1, 4})), "no rank 4"},
+      {"the end of the set of all", Announcing(3, Removing(0)), "which stays"},
       {"a group of none", with([](Signature* s) { *s = Group(*s, 0); }), "0 tensors"},
       {"two tensors and no group", with([](Signature* s) { s->shapes = {{1}, {1}}; }), "2 tensors"},
       {"a group of barriers", with([](Signature* s) {
@@ -234,6 +254,14 @@ TEST_F(FrameCheckTest, FromAbove) {
       {"a set that is none inside", of(altered([](Signature* s) { s->process_set = 9; })), "of 9"},
       {"a join by another name", of(altered([](Signature* s) { s->kind = Kind::kJoin; })),
        "<join>"},
+      {"a set by another name", of(altered([](Signature* s) {
+         s->kind = Kind::kAddProcessSet;
+         s->ranks = {1};
+       })),
+       "<process sets>"},
+      {"a set under a wrong number", of(Adding({1}, 2)), "adds process set 2 to 3"},
+      {"the end of a set that is none", of(Removing(2)), "which is none"},
+      {"a set that nobody asked for", of(Adding({1}, 3)), "not announced"},
       {"without all", sum([](Response* r) { r->absent = {0, 1, 2, 3}; }), "to run without"},
       {"without a rank twice", sum([](Response* r) { r->absent = {1, 1}; }), "to run without"},
       {"without a rank that is none", sum([](Response* r) { r->absent = {9}; }), "to run without"},
@@ -305,6 +333,29 @@ TEST_F(FrameCheckTest, ARefusalMayBeOfAnything) {
   // Nor is it anybody's fault that an id was evicted on the way.
   Hear(3, Reporting({Report::What::kSubtreeReady, 3, {{77, {1, 2, 3}}}, {}}));
   EXPECT_TRUE(loop_->failure().ok()) << loop_->failure();
+}
+
+// What was on its way when its set went is dropped.
+TEST_F(FrameCheckTest, WordOfASetThatWasRemoved) {
+  Make(2);
+  const Signature removing = Removing(1);
+  auto request = std::make_shared<Request>();
+  request->signature = removing;
+  request->done = [](const Status&) {};
+  uint64_t id;
+  ASSERT_TRUE(queue_->Add(request, &id).ok());
+  loop_->Turn({}, now_);
+  Hear(0, Responding({Running(removing, {})}));
+  EXPECT_FALSE(sets_->has(1));
+  Signature on_it = sum_;
+  on_it.process_set = 1;
+  Hear(3, Announcing(3, on_it));
+  EXPECT_TRUE(loop_->failure().ok()) << loop_->failure();
+  Response late = Running(on_it, {});
+  late.process_set = 1;
+  late.sequence = 2;
+  Hear(0, Responding({late}));
+  ExpectAbort("a response on it", 0, "cannot speak for");
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ TEST(Message, GroupsSplitsAndAbsentRanksSurviveBeyond2To32) {
   s.grouped = true;
   s.shapes = {{}, {kGiant, 0}, {3}};
   s.splits = {kGiant, 0, 3};
+  s.ranks = {0, 7};
   Frame frame;
   frame.type = FrameType::kResponses;
   Response runs;
@@ -113,6 +114,7 @@ TEST(Message, GroupsSplitsAndAbsentRanksSurviveBeyond2To32) {
   EXPECT_TRUE(response.first().grouped);
   EXPECT_EQ(response.first().shapes, s.shapes);
   EXPECT_EQ(response.first().splits, s.splits);
+  EXPECT_EQ(response.first().ranks, s.ranks);
   EXPECT_EQ(response.sizes, runs.sizes);
   EXPECT_EQ(response.absent, runs.absent);
   EXPECT_EQ(response.divisor, 3);

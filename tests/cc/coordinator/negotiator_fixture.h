@@ -30,8 +30,10 @@ class NegotiatorTest : public testing::Test {
     world_.process_sets[0].resize(size);
     std::iota(world_.process_sets[0].begin(), world_.process_sets[0].end(), 0);
     world_.process_sets[1] = {1, 2};
-    ports_.emplace(world_, Topology(world_.hosts));
-    negotiator_.emplace(world_, config_, *ports_);
+    sets_.emplace(world_);
+    topology_.emplace(world_.hosts);
+    ports_.emplace(world_, *sets_, *topology_);
+    negotiator_.emplace(world_, *sets_, config_, *ports_);
   }
 
   static Signature Tensor(const std::string& name, int64_t n = 1, int set = 0) {
@@ -74,7 +76,7 @@ class NegotiatorTest : public testing::Test {
       for (CacheId id : o.evicted) text += "-" + std::to_string(id);
       if (!o.status.ok()) text += "!" + std::to_string(static_cast<int>(o.status.code()));
       text += ">";
-      for (int r : o.only.empty() ? world_.process_sets[o.process_set] : o.only) {
+      for (int r : o.only.empty() ? sets_->members(o.process_set) : o.only) {
         text += std::to_string(r);
       }
       out.push_back(text);
@@ -89,6 +91,8 @@ class NegotiatorTest : public testing::Test {
   using Lines = std::vector<std::string>;
   World world_;
   Config config_;
+  std::optional<ProcessSets> sets_;
+  std::optional<Topology> topology_;
   std::optional<Ports> ports_;
   std::optional<Negotiator> negotiator_;
   Negotiator::Time now_{std::chrono::seconds(1000)};

@@ -9,23 +9,24 @@ using What = Announcement::What;
 
 class QueueTest : public testing::Test {
  protected:
-  static Signature Tensor(const std::string& name) {
+  static Signature Tensor(const std::string& name, int set = 0) {
     Signature s;
     s.name = name;
+    s.process_set = set;
     s.kind = Kind::kAllreduce;
     s.dtype = DType::kFloat32;
     s.shapes = {{1}};
     return s;
   }
 
-  uint64_t Add(const std::string& name) {
+  uint64_t Add(const std::string& name, int set = 0, Code code = Code::kOk) {
     auto request = std::make_shared<Request>();
-    request->signature = Tensor(name);
+    request->signature = Tensor(name, set);
     request->done = [this, name](const Status& status) {
       done_.push_back(name + ":" + CodeName(status.code()));
     };
     uint64_t id = 0;
-    EXPECT_TRUE(queue_.Add(request, &id).ok());
+    EXPECT_EQ(queue_.Add(request, &id).code(), code);
     return id;
   }
 
@@ -137,6 +138,25 @@ TEST_F(QueueTest, WhatIsScheduledIsNotReportedAgain) {
   cache_.Erase(7);
   queue_.ReportAgain(0, "a", 7);
   EXPECT_EQ(Reports(), Lines({}));
+}
+
+TEST_F(QueueTest, AClosedSetEndsWhatIsNotScheduledOnItAndTakesNoMore) {
+  Add("scheduled", 1);
+  Add("announced", 1);
+  EXPECT_EQ(Reports().size(), 2U);
+  const auto scheduled = queue_.Schedule(1, "scheduled");
+  ASSERT_NE(scheduled, nullptr);
+  Add("queued", 1);
+  Add("other", 2);
+  queue_.Refuse(Tensor("refused", 1), "no");
+  queue_.CloseSet(1, Status::FailedPrecondition("it went"));
+  EXPECT_EQ(done_, Lines({"announced:FailedPrecondition", "queued:FailedPrecondition"}));
+  EXPECT_EQ(Reports(), Lines({"+other"}));
+  Add("late", 1, Code::kFailedPrecondition);
+  queue_.Refuse(Tensor("late", 1), "no");
+  EXPECT_EQ(Reports(), Lines({}));
+  queue_.Finish(scheduled, Status::Ok());
+  EXPECT_EQ(done_.back(), "scheduled:Ok");
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ class RelayTest : public testing::Test {
     world_.process_sets = {std::vector<int>(world_.size), {2, 3}, {0, 4}};
     std::iota(world_.process_sets[0].begin(), world_.process_sets[0].end(), 0);
     topology_.emplace(world_.hosts);
-    ports_.emplace(world_, *topology_);
-    relay_.emplace(world_, *ports_, cache_);
+    sets_.emplace(world_);
+    ports_.emplace(world_, *sets_, *topology_);
+    relay_.emplace(world_, *sets_, *ports_, cache_);
     for (int set = 0; set < 3; ++set) {
       Signature s;
       s.name = "t" + std::to_string(set);
@@ -75,6 +76,7 @@ class RelayTest : public testing::Test {
   World world_;
   Cache cache_;
   std::optional<Topology> topology_;
+  std::optional<ProcessSets> sets_;
   std::optional<Ports> ports_;
   std::optional<Relay> relay_;
   Relay::Time now_{milliseconds(5000)};

@@ -17,6 +17,7 @@
 #include "tf_ops/coordinator/queue.h"
 #include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/transport/fabric.h"
+#include "tf_ops/transport/process_sets.h"
 #include "tf_ops/transport/world.h"
 
 namespace hvd {
@@ -72,6 +73,7 @@ class SimulatedRunner final : public StreamRunner {
 // A rank's control plane, once Begin() has made it; it stays where it is from then on.
 struct SimulatedRank {
   World world;
+  std::unique_ptr<ProcessSets> sets;
   std::unique_ptr<SimulatedFabric> fabric;
   std::unique_ptr<RequestQueue> queue;
   SimulatedRunner runner;
@@ -81,9 +83,11 @@ struct SimulatedRank {
              Clock::time_point now, bool watches = true) {
     world = job;
     world.rank = rank;
+    sets = std::make_unique<ProcessSets>(world);
     fabric = std::make_unique<SimulatedFabric>(rank, mail, watches);
     queue = std::make_unique<RequestQueue>(1, [mail, rank] { (*mail)[rank].bell = true; });
-    loop = std::make_unique<ControlLoop>(world, config, fabric.get(), queue.get(), &runner);
+    loop = std::make_unique<ControlLoop>(world, sets.get(), config, fabric.get(), queue.get(),
+                                         &runner);
     loop->Begin(now);
   }
 };

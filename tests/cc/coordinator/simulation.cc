@@ -48,6 +48,7 @@ struct Rank : SimulatedRank {
   std::map<Name, int> times;     // how often it came to a name
   std::map<uint64_t, Name> pending;
   std::set<uint64_t> to_give_up;  // of pending
+  int removing = 0;               // the set whose removal is of this step
   uint64_t last_run = 0;
   bool stopped = false;  // Stop() was called
   bool over = false;     // its loop has ended
@@ -70,11 +71,7 @@ class History {
     world.process_sets.emplace_back(o.ranks);
     std::iota(world.process_sets[0].begin(), world.process_sets[0].end(), 0);
     for (int s = 0; s < o.sets; ++s) {
-      std::vector<int> some;
-      for (int r = 0; r < o.ranks; ++r) {
-        if (Pick(0, 1)) some.push_back(r);
-      }
-      if (!some.empty()) world.process_sets.push_back(some);
+      if (auto some = SomeRanks(); !some.empty()) world.process_sets.push_back(std::move(some));
     }
     topology_ = std::make_unique<Topology>(world.hosts);
     for (size_t set = 0; set < world.process_sets.size(); ++set) {
@@ -94,6 +91,7 @@ class History {
         version_[{s, t}] = s == 0 ? 0 : version_[{s - 1, t}] + changes;
       }
     }
+    for (int s = 0; s < o.steps; ++s) set_changes_.push_back({SomeRanks(), Pick(0, 99)});
     mail_.resize(o.ranks);
     ranks_ = std::vector<Rank>(o.ranks);
     for (int r = 0; r < o.ranks; ++r) {
@@ -120,7 +118,20 @@ class History {
   }
 
  private:
+  struct SetChange {
+    std::vector<int> ranks;  // to add, where there is no such set yet; else some set goes
+    int which = 0;
+  };
+
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+
+  std::vector<int> SomeRanks() {
+    std::vector<int> some;
+    for (int r = 0; r < o_.ranks; ++r) {
+      if (Pick(0, 1)) some.push_back(r);
+    }
+    return some;
+  }
 
   bool HasMail(int r) const {
     for (const auto& item : mail_[r].from) {
@@ -172,7 +183,7 @@ class History {
   bool IsComplete(const Response& response) {
     const Collective& c = collectives_[response.sequence];
     std::vector<int> members;
-    for (int m : ranks_[0].world.process_sets[response.process_set]) {
+    for (int m : ranks_[0].sets->members(response.process_set)) {
       const std::vector<int>& absent = response.absent;
       if (!std::binary_search(absent.begin(), absent.end(), m)) members.push_back(m);
     }
@@ -308,6 +319,10 @@ class History {
     Instance& instance = instances_[{name, k}];
     ++instance.brought;
     const bool joins = s.kind == Kind::kJoin;
+    const bool changes_sets = s.name == kProcessSetsName;
+    // Who has joined takes no part in it.
+    if (changes_sets && o_.joiners) instance.disturbed = true;
+    if (rank.removing != 0 && s.process_set == rank.removing) instance.disturbed = true;
     if (!joins && Pick(0, 99) < o_.trouble_percent) {
       instance.refused = instance.disturbed = true;
       rank.queue->Refuse(s, "no");
@@ -315,7 +330,7 @@ class History {
     }
     // What does not stand against running together, but makes another cache entry.
     s.gradient = Pick(0, 99) < o_.odd_percent;
-    if (!joins && Pick(0, 99) < o_.disagree_percent) {
+    if (!joins && !changes_sets && Pick(0, 99) < o_.disagree_percent) {
       s.shapes[0].push_back(1 + r);
       instance.disturbed = true;
     }
@@ -352,13 +367,14 @@ class History {
   void BeginStep(int r) {
     Rank& rank = ranks_[r];
     const int step = rank.step++;
-    for (size_t set = 0; set < rank.world.process_sets.size(); ++set) {
-      const std::vector<int>& members = rank.world.process_sets[set];
+    for (int set = 0; set < rank.sets->size(); ++set) {
+      if (!rank.sets->has(set)) continue;
+      const std::vector<int>& members = rank.sets->members(set);
       if (!std::binary_search(members.begin(), members.end(), r)) continue;
       for (int t = 0; t < o_.tensors; ++t) {
         Signature s;
         s.name = StrCat("t", t);
-        s.process_set = static_cast<int>(set);
+        s.process_set = set;
         s.kind = t % 3 == 1 ? Kind::kAllgather : Kind::kAllreduce;
         s.dtype = DType::kFloat32;
         s.shapes = {{t * 40'000 + version_[{step, t}]}};
@@ -371,7 +387,31 @@ class History {
         rank.to_do.push_back(s);
       }
     }
+    if (o_.set_changes) ChangeSets(&rank, set_changes_[step]);
     std::shuffle(rank.to_do.begin(), rank.to_do.end(), random_);
+  }
+
+  // All ranks have the same sets at the same step.
+  void ChangeSets(Rank* rank, const SetChange& change) {
+    Signature s;
+    s.name = kProcessSetsName;
+    s.dtype = DType::kInt32;
+    s.shapes = {{}};
+    std::vector<int> removable;
+    for (int set = 1; set < rank->sets->size(); ++set) {
+      if (rank->sets->has(set)) removable.push_back(set);
+    }
+    rank->removing = 0;
+    if (!change.ranks.empty() && rank->sets->Find(change.ranks) < 0) {
+      s.kind = Kind::kAddProcessSet;
+      s.ranks = change.ranks;
+    } else if (!removable.empty()) {
+      s.kind = Kind::kRemoveProcessSet;
+      s.root = rank->removing = removable[change.which % removable.size()];
+    } else {
+      return;
+    }
+    rank->to_do.push_back(s);
   }
 
   void Stop(int r, int exit_status = 0) {
@@ -400,16 +440,17 @@ class History {
       Check(somebody_died_ || failure.ok() || failure.code() == Code::kShutdown,
             StrCat("rank ", r, ": ", failure));
       // At most once in full per name and shape, when there is room and nothing goes wrong.
-      if (!Calm()) continue;
+      if (!o_.Calm()) continue;
       const uint64_t in_full = rank.loop->counters().reports_in_full;
-      const uint64_t names = rank.world.process_sets.size() * o_.tensors + (o_.joiners ? 1 : 0);
+      const uint64_t names =
+          rank.sets->size() * o_.tensors + (o_.joiners ? 1 : 0) + (o_.set_changes ? o_.steps : 0);
       Check(in_full <= names, StrCat("rank ", r, " announced ", in_full, " in full of ", names));
     }
     for (const auto& [key, instance] : instances_) {
       const auto& [name, k] = key;
       const std::string about = StrCat("'", name.second, "' of set ", name.first, ", instance ", k);
-      const int members = static_cast<int>(ranks_[0].world.process_sets[name.first].size());
       if (somebody_died_) continue;
+      const int members = static_cast<int>(ranks_[0].sets->members(name.first).size());
       // Who has joined takes no part in set 0; in other sets, nobody can go on without it.
       const int present = o_.joiners && name.first == 0 ? instance.brought : members;
       Check(instance.ran == 0 || instance.ran == present,
@@ -421,18 +462,13 @@ class History {
     }
   }
 
-  bool Calm() const {
-    return o_.cache_capacity >= 1024 && o_.trouble_percent == 0 && o_.change_percent == 0 &&
-           o_.disagree_percent == 0 && o_.odd_percent == 0 && o_.abandon_percent == 0 &&
-           !o_.leavers && o_.deaths == 0 && !(o_.joiners && o_.sets > 0);
-  }
-
   const HistoryOptions o_;
   std::mt19937 random_;
   Config config_;
   std::unique_ptr<Topology> topology_;
   std::vector<Mail> mail_;
   std::vector<Rank> ranks_;
+  std::vector<SetChange> set_changes_;          // by step
   std::map<std::pair<int, int>, int> version_;  // by step and tensor
   std::map<Name, std::set<int>> abandoned_;     // in the last step: who brings it
   std::map<std::pair<Name, int>, Instance> instances_;

@@ -28,9 +28,12 @@ struct HistoryOptions {
   int abandon_percent = 0;   // of the last step's tensors: some ranks bring them, and give up
   bool leavers = false;      // ranks may end in order before the others
   bool joiners = false;      // ranks have fewer steps than others, and join
+  bool set_changes = false;  // in each step a process set is added or removed
   int deaths = 0;            // ranks that die
 
   std::string Text() const;
+  // Whether nothing goes wrong, and the cache has room for all.
+  bool Calm() const;
 };
 
 // What a seed stands for: 2 to 64 ranks on 1 to 8 hosts, and the rest.

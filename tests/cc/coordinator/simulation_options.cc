@@ -12,8 +12,14 @@ std::string HistoryOptions::Text() const {
                 steps, " steps of ", tensors, " tensors, cache ", cache_capacity, ", threshold ",
                 threshold_bytes, ", trouble ", trouble_percent, "%, changes ", change_percent,
                 "%, disagreements ", disagree_percent, "%, odd ", odd_percent, "%, abandoned ",
-                abandon_percent, "%, leavers ", leavers, ", joiners ", joiners, ", deaths ",
-                deaths);
+                abandon_percent, "%, leavers ", leavers, ", joiners ", joiners, ", set changes ",
+                set_changes, ", deaths ", deaths);
+}
+
+bool HistoryOptions::Calm() const {
+  return cache_capacity >= 1024 && trouble_percent == 0 && change_percent == 0 &&
+         disagree_percent == 0 && odd_percent == 0 && abandon_percent == 0 && !leavers &&
+         deaths == 0 && !(joiners && (sets > 0 || set_changes));
 }
 
 HistoryOptions OptionsOf(unsigned seed) {
@@ -39,6 +45,7 @@ HistoryOptions OptionsOf(unsigned seed) {
   o.leavers = pick(0, 3) == 0;
   o.deaths = pick(0, 5) == 0 ? pick(1, 2) : 0;
   o.joiners = pick(0, 2) == 0;
+  o.set_changes = pick(0, 2) == 0;
   return o;
 }
 

@@ -40,6 +40,8 @@ Signature TensorOf(int number, int rows) {
            : number == 7     ? Kind::kBarrier
            : number == 8     ? Kind::kAlltoall
            : number == 11    ? Kind::kJoin
+           : number == 12    ? Kind::kAddProcessSet
+           : number == 13    ? Kind::kRemoveProcessSet
                              : Kind::kAllreduce;
   s.root = number == 2 ? 5 : 2;
   s.gradient = number == 0;
@@ -55,9 +57,13 @@ Signature TensorOf(int number, int rows) {
     case Kind::kBarrier:
       break;
     case Kind::kJoin:
-      s.name = kJoinName;
+    case Kind::kAddProcessSet:
+    case Kind::kRemoveProcessSet:
+      s.name = FixedName(s.kind);
       s.process_set = 0;
       s.shapes = {{}};
+      if (s.kind == Kind::kAddProcessSet) s.ranks = {0, 2, 4};
+      if (s.kind == Kind::kRemoveProcessSet) s.root = rows;
       break;
     default:
       s.shapes = {{number == 3 ? 100'000 : 6}};
@@ -66,7 +72,7 @@ Signature TensorOf(int number, int rows) {
   if (s.kind == Kind::kAllreduce && s.grouped) s.shapes[1] = {4};
   return s;
 }
-constexpr int kTensors = 12;
+constexpr int kTensors = 14;
 
 struct Rank : SimulatedRank {
   std::map<uint64_t, std::shared_ptr<Request>> pending;
@@ -132,7 +138,10 @@ class Job {
   void Bring(int r) {
     Rank& rank = ranks_[r];
     const Signature s = TensorOf(mutator_.Pick(0, kTensors - 1), mutator_.Pick(0, 3));
-    const std::vector<int>& members = rank.world.process_sets[s.process_set];
+    // As Runtime checks it.
+    if (!rank.sets->has(s.process_set) || rank.sets->Find(s.ranks) >= 0) return;
+    if (s.kind == Kind::kRemoveProcessSet && (s.root == 0 || !rank.sets->has(s.root))) return;
+    const std::vector<int>& members = rank.sets->members(s.process_set);
     if (!std::binary_search(members.begin(), members.end(), r)) return;
     Check(Validate(s, members, r).ok(), "the test brings what no rank may bring");
     if (mutator_.OneIn(200)) return rank.queue->Refuse(s, "no");
@@ -276,8 +285,8 @@ class Job {
     Rank& rank = ranks_[r];
     const Response& response = work.response;
     const std::string about = StrCat("rank ", r, ", position ", response.sequence, ": ");
-    Check(rank.world.has_process_set(response.process_set), about + "no such process set");
-    const std::vector<int>& members = rank.world.process_sets[response.process_set];
+    Check(rank.sets->knew(response.process_set), about + "no such process set");
+    const std::vector<int>& members = rank.sets->members(response.process_set);
     const size_t me = std::find(members.begin(), members.end(), r) - members.begin();
     Check(me < members.size(), about + "of a set without this rank");
     Check(response.sizes.size() == response.tensors.size(), about + "sizes");

@@ -100,7 +100,7 @@ Frame Mutator::RandomFrame() {
 }
 
 void Mutator::Damage(Signature* s) {
-  switch (Pick(0, 11)) {
+  switch (Pick(0, 12)) {
     case 0:
       s->name = Text();
       break;
@@ -139,6 +139,9 @@ void Mutator::Damage(Signature* s) {
       break;
     case 11:
       s->grouped = !s->grouped;
+      break;
+    case 12:
+      s->ranks.resize(Pick(0, 4), SmallInt());
       break;
   }
 }
