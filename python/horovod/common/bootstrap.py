@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import time
 import uuid
@@ -11,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import horovod
-from horovod.common import core, rendezvous
+from horovod.common import core, rendezvous, settings
 from horovod.common.place import Place
 
 __all__ = ["start"]
 
 _MOST_ENDPOINT_BYTES = 8192
-# Ranks with other values would cut tensors differently, or not speak at all.
-_MUST_AGREE = ("HOROVOD_STAGING_BYTES", "HOROVOD_TRANSPORT")
+# Ranks with other values would call other collectives, cut tensors differently, or not speak.
+_MUST_AGREE = ("HOROVOD_SPARSE_AUTO_DENSE", "HOROVOD_STAGING_BYTES", "HOROVOD_TRANSPORT")
 
 
 def start(
@@ -53,7 +52,8 @@ def start(
         core.check(core.load().hvd_check_config())
     except core.CoreError as error:
         raise ValueError(f"init: {error}") from error
-    deadline_s = time.monotonic() + float(_setting("HOROVOD_START_TIMEOUT_SECONDS"))
+    settings.read()
+    deadline_s = time.monotonic() + float(settings.value("HOROVOD_START_TIMEOUT_SECONDS"))
     member = _member(place, process_sets, least_set_id)
     if place.size == 1:
         meeting = rendezvous.Round(generation_alone, (member,), uuid.uuid4().hex)
@@ -109,16 +109,8 @@ def _member(
         "pid": os.getpid(),
         "process_sets": [list(ranks) for ranks in process_sets],
         "least_set_id": least_set_id,
-        **{name: _setting(name) for name in _MUST_AGREE},
+        **{name: settings.value(name) for name in _MUST_AGREE},
     }
-
-
-def _setting(env: str) -> str:
-    """Returns a knob as it is set, or its default, from the table that the build makes of the
-    core's."""
-    knobs = importlib.import_module("horovod.common._knobs")
-    knob = next(row for row in knobs.KNOBS if row.env == env)
-    return os.environ.get(env) or str(knob.default)
 
 
 def _check_agreement(members: Sequence[Any], field: str) -> None:

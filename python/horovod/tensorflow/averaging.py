@@ -1,13 +1,18 @@
-"""The old way to ask for an average, `average=True`, next to `op=Average`."""
+"""Averages: the division, and the old way to ask for one, `average=True` next to `op=Average`."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 
-from horovod.common.reduce_ops import Average, ReduceOp, Sum
+import tensorflow as tf
 
-__all__ = ["handle_average_backwards_compatibility"]
+from horovod.common.process_sets import ProcessSet
+from horovod.common.reduce_ops import Average, ReduceOp, Sum
+from horovod.tensorflow import _raw
+from horovod.tensorflow.rank_ops import size_op
+
+__all__ = ["handle_average_backwards_compatibility", "over_size"]
 
 
 @functools.cache
@@ -40,3 +45,21 @@ def handle_average_backwards_compatibility(
     chosen = Average if average else Sum
     _warn_once(f"average={bool(average)} is deprecated; write op=hvd.{chosen.name}")
     return chosen
+
+
+def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
+    """Divides a tensor by the number of ranks.
+
+    Args:
+      tensor: of any shape and a numeric dtype.
+      process_set: whose ranks to count; they are counted when the op runs.
+
+    Returns:
+      A tensor of the same shape and dtype; integers are rounded toward zero.
+    """
+    size = size_op(_raw.id_of(process_set, "size"))
+    if not tensor.dtype.is_integer:
+        return tf.divide(tensor, tf.cast(size, tensor.dtype))
+    # Not in a small type, which may not hold the number of ranks.
+    quotient = tf.truncatediv(tf.cast(tensor, tf.int64), tf.cast(size, tf.int64))
+    return tf.cast(quotient, tensor.dtype)

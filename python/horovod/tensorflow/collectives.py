@@ -19,11 +19,11 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average, ReduceOp, Sum
+from horovod.common.reduce_ops import ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.rank_ops import size_op
+from horovod.tensorflow.sparse import SlicesReduction
 
 __all__ = [
     "allgather",
@@ -33,31 +33,12 @@ __all__ = [
     "combine",
     "join",
     "on_device",
-    "over_size",
 ]
 
 
 def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
     """Returns a context that places ops on `device`; '' leaves the placement as it is."""
     return tf.device(device) if device else contextlib.nullcontext()
-
-
-def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
-    """Divides a tensor by the number of ranks.
-
-    Args:
-      tensor: of any shape and a numeric dtype.
-      process_set: whose ranks to count; they are counted when the op runs.
-
-    Returns:
-      A tensor of the same shape and dtype; integers are rounded toward zero.
-    """
-    size = size_op(_raw.id_of(process_set, "size"))
-    if not tensor.dtype.is_integer:
-        return tf.divide(tensor, tf.cast(size, tensor.dtype))
-    # Not in a small type, which may not hold the number of ranks.
-    quotient = tf.truncatediv(tf.cast(tensor, tf.int64), tf.cast(size, tf.int64))
-    return tf.cast(quotient, tensor.dtype)
 
 
 def combine(
@@ -98,21 +79,17 @@ def combine(
       NotImplementedError: slices with what only dense tensors can have.
     """
     if isinstance(tensor, tf.IndexedSlices):
-        if op not in (Average, Sum):
-            raise NotImplementedError(
-                f"allreduce of IndexedSlices: op is {op.name}, but slices can only be summed or "
-                "averaged; pass tf.convert_to_tensor(slices)"
-            )
-        if (prescale_factor, postscale_factor) != (1.0, 1.0):
-            raise NotImplementedError(
-                f"allreduce of IndexedSlices: prescale_factor={prescale_factor} and "
-                f"postscale_factor={postscale_factor} work on dense tensors only; pass "
-                "tf.convert_to_tensor(slices), or sparse_as_dense=True"
-            )
         with on_device(device_sparse):
-            return _gather_slices(
-                tensor, op, name, compression, ignore_name_scope, process_set, gradient
-            )
+            return SlicesReduction(
+                op=op,
+                name=name,
+                compression=compression,
+                prescale_factor=float(prescale_factor),
+                postscale_factor=float(postscale_factor),
+                ignore_name_scope=ignore_name_scope,
+                process_set=process_set,
+                gradient=gradient,
+            ).reduce(tensor)
     with on_device(device_dense):
         name = name or _raw.default_name("HorovodAllreduce", tensor)
         compressed, context = compression.compress(tf.convert_to_tensor(tensor))
@@ -128,34 +105,6 @@ def combine(
             gradient=gradient,
         )
         return compression.decompress(reduced, context)
-
-
-def _gather_slices(
-    slices: tf.IndexedSlices,
-    op: ReduceOp,
-    name: str | None,
-    compression: type[Compressor],
-    ignore_name_scope: bool,
-    process_set: ProcessSet,
-    gradient: bool,
-) -> tf.IndexedSlices:
-    """Makes every rank's slices one: the sum over ranks is left to who applies them."""
-    values, context = compression.compress(slices.values)
-    gathered = [
-        _raw.call(
-            "HorovodAllgather",
-            part,
-            name=f"{name}.{suffix}" if name else _raw.default_name("HorovodAllgather", part),
-            ignore_name_scope=ignore_name_scope,
-            process_set_id=_raw.id_of(process_set, "allreduce of IndexedSlices"),
-            gradient=gradient,
-        )
-        for part, suffix in ((values, "values"), (slices.indices, "indices"))
-    ]
-    values = compression.decompress(gathered[0], context)
-    if op == Average:
-        values = over_size(values, process_set)
-    return tf.IndexedSlices(values, gathered[1], dense_shape=slices.dense_shape)
 
 
 def allreduce(
@@ -178,7 +127,8 @@ def allreduce(
     Args:
       tensor: a tensor, variable, array, number or list of any shape, the same on all ranks; bool,
         uint8, int8, uint16, int16, int32, int64, float16, bfloat16, float32 or float64.  Or
-        `tf.IndexedSlices`, whose numbers of rows may differ: rows are gathered, not added.
+        `tf.IndexedSlices`, whose numbers of rows may differ: each rank's rows of one index are
+        added and all ranks' gathered, or HOROVOD_SPARSE_AUTO_DENSE chooses; see docs/ops.md.
       average: deprecated: True is op=Average, False is op=Sum.
       device_dense: where to place the op for a dense tensor; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
@@ -196,12 +146,13 @@ def allreduce(
       ignore_name_scope: whether to leave the name scope out of the name.
 
     Returns:
-      A tensor of the same shape and dtype; for `tf.IndexedSlices`, `tf.IndexedSlices`.
+      A tensor of the same shape and dtype; for `tf.IndexedSlices`, `tf.IndexedSlices` of which
+      the values of one index are still to be added.
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
-      NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
-        factors.
+      NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum; or of bools
+        with an average or factors.
     """
     return combine(
         tensor,

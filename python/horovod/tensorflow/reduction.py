@@ -12,8 +12,10 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
 from horovod.tensorflow import _compat
-from horovod.tensorflow.collectives import combine, over_size
+from horovod.tensorflow.averaging import over_size
+from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor
+from horovod.tensorflow.sparse import densified
 
 __all__ = ["GradientReduction", "refuse_groups"]
 
@@ -124,7 +126,7 @@ class GradientReduction:
         if self.local and source is not None and source.ref() in self.local:
             return self._scaled_local(gradient)
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
-            gradient = tf.convert_to_tensor(gradient)
+            gradient = densified(gradient, source, f"{self.scope}: gradient '{name}'")
         return combine(
             gradient,
             self.op,

@@ -1,0 +1,282 @@
+"""`tf.IndexedSlices` over the ranks: some rows of a tensor, each with its index.
+
+A rank adds its own rows of one index, so that each index travels once; then all ranks' rows are
+gathered, and who applies them adds what the ranks have of one index.
+
+With HOROVOD_SPARSE_AUTO_DENSE the rows go into a dense tensor instead where that is fewer bytes: an
+allreduce adds it, and the rows that any rank had are taken out again.  How many rows there are is
+known when the step runs, and differs between ranks; so they first tell each other.  In a graph both
+ways are there and run: no rank branches around a collective, and the way not taken gets no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from horovod.common import settings
+from horovod.common.process_sets import ProcessSet
+from horovod.common.reduce_ops import Average, ReduceOp, Sum
+from horovod.tensorflow import _raw
+from horovod.tensorflow.averaging import over_size
+from horovod.tensorflow.compression import Compressor
+
+__all__ = ["SlicesReduction", "densified"]
+
+_WIDER = {tf.float16: tf.float32, tf.bfloat16: tf.float32}  # in which type to add and multiply
+
+# Values of shape [rows, ...], and indices of shape [rows].
+_Rows = tuple[tf.Tensor, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class SlicesReduction:
+    """The options of a reduction of `tf.IndexedSlices`, and the reduction itself.
+
+    Attributes:
+      op: Average or Sum.
+      name: as for `collectives.combine`, as are the others.
+      compression: for the values.
+      prescale_factor: for the values before they are added.
+      postscale_factor: for them afterwards.
+      ignore_name_scope: for the names.
+      process_set: the ranks that take part.
+      gradient: whether this is a gradient of a compat.v1 optimizer.
+    """
+
+    op: ReduceOp
+    name: str | None
+    compression: type[Compressor]
+    prescale_factor: float
+    postscale_factor: float
+    ignore_name_scope: bool
+    process_set: ProcessSet
+    gradient: bool
+
+    def reduce(self, slices: tf.IndexedSlices) -> tf.IndexedSlices:
+        """Combines slices over the ranks.
+
+        Args:
+          slices: values of shape [rows, ...], and indices, int32 or int64, of shape [rows].  The
+            rows may differ by rank and be none; one index may have several.
+
+        Returns:
+          Slices of the same dtypes and dense_shape, the same bits on all ranks.  The values of one
+          index are still to be added.
+
+        Raises:
+          ValueError: `init()` was not called.
+          NotImplementedError: another op; or bool values with an average or factors.
+        """
+        _raw.require_init("allreduce of IndexedSlices")
+        name = self.name or _raw.default_name("HorovodAllreduce", slices.values)
+        name = name or "HorovodAllreduce"
+        values = tf.convert_to_tensor(slices.values)
+        self._check(values.dtype, name)
+        rows = _once_each(values, tf.convert_to_tensor(slices.indices))
+        if settings.value("HOROVOD_SPARSE_AUTO_DENSE") and values.dtype != tf.bool:
+            rows = self._shorter_way(rows, _height(slices), name)
+        else:
+            rows = self._gather(rows, name)
+        return tf.IndexedSlices(*rows, dense_shape=slices.dense_shape)
+
+    @property
+    def _has_factors(self) -> bool:
+        return (self.prescale_factor, self.postscale_factor) != (1.0, 1.0)
+
+    def _check(self, dtype: tf.DType, name: str) -> None:
+        who = f"allreduce of IndexedSlices '{name}'"
+        if self.op not in (Average, Sum):
+            raise NotImplementedError(
+                f"{who}: op is {self.op.name}, but slices can only be summed or averaged; pass "
+                "tf.convert_to_tensor(slices)"
+            )
+        if dtype == tf.bool and (self.op == Average or self._has_factors):
+            raise NotImplementedError(
+                f"{who}: bool has no average and no factors, but op is {self.op.name}, "
+                f"prescale_factor {self.prescale_factor} and postscale_factor "
+                f"{self.postscale_factor}; use op=Sum, which is 'or'"
+            )
+
+    def _call(self, op_type: str, tensor: tf.Tensor, name: str, **attrs: Any) -> tf.Tensor:
+        return _raw.call(
+            op_type,
+            tensor,
+            name=name,
+            ignore_name_scope=self.ignore_name_scope,
+            process_set_id=_raw.id_of(self.process_set, "allreduce of IndexedSlices"),
+            gradient=self.gradient,
+            **attrs,
+        )
+
+    def _sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        plain = {"reduce_op": int(Sum), "prescale_factor": 1.0, "postscale_factor": 1.0}
+        return self._call("HorovodAllreduce", tensor, name, **plain)
+
+    def _gather(self, rows: _Rows, name: str) -> _Rows:
+        """Gathers all ranks' rows, in rank order, and does what an average and factors ask for."""
+        values, indices = rows
+        floating = values.dtype.is_floating
+        if floating:
+            values = _times(values, self.prescale_factor)
+        values, context = self.compression.compress(values)
+        values = self._call("HorovodAllgather", values, f"{name}.values")
+        indices = self._call("HorovodAllgather", indices, f"{name}.indices")
+        values = self.compression.decompress(values, context)
+        if not floating:
+            return self._rounded(values, indices)
+        if self.op == Average:
+            values = over_size(values, self.process_set)
+        return _times(values, self.postscale_factor), indices
+
+    def _rounded(self, values: tf.Tensor, indices: tf.Tensor) -> _Rows:
+        """Averages and multiplies integers, which are rounded once, as those of dense tensors are.
+
+        So all rows of an index are added first.
+        """
+        # An allreduce has its factors as attributes, in float32.
+        factors = [float(np.float32(f)) for f in (self.prescale_factor, self.postscale_factor)]
+        factor = factors[0] * factors[1]
+        if self.op == Sum and factor == 1.0:
+            return values, indices
+        values, indices = _once_each(values, indices)
+        exact = values if factor == 1.0 else tf.cast(values, tf.float64) * factor
+        if self.op == Average:
+            exact = over_size(exact, self.process_set)
+        return tf.saturate_cast(exact, values.dtype), indices
+
+    def _shorter_way(self, rows: _Rows, height: tf.Tensor, name: str) -> _Rows:
+        """Gathers the rows, or adds them as a dense tensor, whichever all ranks choose."""
+        values, indices = rows
+        dense = self._is_dense_smaller(rows, height, name)
+        known = tf.get_static_value(dense)  # in eager code; None in a graph
+        # The rows before `split` are gathered, the others added: all or none.
+        split = tf.where(dense, 0, tf.size(indices))
+        parts = []
+        if known is None or not known:
+            parts.append(self._gather((values[:split], indices[:split]), name))
+        if known is None or known:
+            height = tf.where(dense, height, tf.zeros_like(height))
+            parts.append(self._add((values[split:], indices[split:]), height, name))
+        values, indices = (tf.concat(part, axis=0) for part in zip(*parts))
+        return values, indices
+
+    def _is_dense_smaller(self, rows: _Rows, height: tf.Tensor, name: str) -> tf.Tensor:
+        """Returns whether dense tensors are fewer bytes: a bool of shape [], alike on all ranks.
+
+        Gathered, every rank receives all ranks' rows and indices; dense, the tensor and a byte for
+        each of its rows.  Where one rank's rows do not go into a dense tensor, or it does not know
+        how high that is, all gather.
+        """
+        values, indices = rows
+        shape = tf.shape(values, out_type=tf.int64)
+        sent, _ = self.compression.compress(values[:0])
+        row_bytes = tf.reduce_prod(shape[1:]) * sent.dtype.size
+        at = tf.cast(indices, tf.int64)
+        fit = tf.reduce_all((at >= 0) & (at < height)) & (height >= 0)
+        mine = [
+            shape[0] * (row_bytes + indices.dtype.size),
+            height * (row_bytes + 1),
+            tf.cast(tf.logical_not(fit), tf.int64),
+            tf.constant(1, tf.int64),
+        ]
+        of_all = self._sum(tf.stack(mine), f"{name}.bytes")
+        gathered_bytes, dense_bytes, misfits, ranks = tf.unstack(of_all)
+        return tf.equal(misfits, 0) & (gathered_bytes * ranks > dense_bytes)
+
+    def _add(self, rows: _Rows, height: tf.Tensor, name: str) -> _Rows:
+        """Adds all ranks' rows as a dense tensor and returns those that any rank had, in order.
+
+        A row that none had is left out although it is zero: an optimizer with a state for each row
+        would change that state.
+        """
+
+        @tf.custom_gradient
+        def as_of_a_gather(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            # The gradient of an allgather is an average over the ranks, that of a sum is none.
+            return tf.identity(values), lambda gradient: over_size(gradient, self.process_set)
+
+        values, indices = rows
+        dense = _summed(as_of_a_gather(values), indices, height)
+        compressed, context = self.compression.compress(dense)
+        total = self._call(
+            "HorovodAllreduce",
+            compressed,
+            f"{name}.dense",
+            reduce_op=int(self.op),
+            prescale_factor=self.prescale_factor,
+            postscale_factor=self.postscale_factor,
+        )
+        total = self.compression.decompress(total, context)
+        mine = tf.math.unsorted_segment_sum(tf.ones_like(indices), indices, height) > 0
+        had = tf.where(self._sum(mine, f"{name}.rows"))[:, 0]  # the sum of bools is "or"
+        return tf.gather(total, had), tf.cast(had, indices.dtype)
+
+
+def densified(slices: tf.IndexedSlices, like: Any, who: str) -> tf.Tensor:
+    """Makes a dense tensor of slices, the values of one index added.
+
+    Args:
+      slices: as for `SlicesReduction.reduce`, of a numeric dtype.
+      like: what the slices are the gradient of, a tensor or variable, or None; its shape counts
+        where they have none.
+      who: begins an error's text.
+
+    Returns:
+      A tensor of shape [height, ...] and the same dtype; zeros where there is no row.
+
+    Raises:
+      ValueError: the shape is not known.
+    """
+    shape = slices.dense_shape
+    if shape is None:
+        if like is None:
+            raise ValueError(
+                f"{who}: no dense tensor can be made of IndexedSlices without dense_shape; make "
+                "them with one, or leave out sparse_as_dense"
+            )
+        shape = like.shape if like.shape.is_fully_defined() else tf.shape(like)
+    values = tf.convert_to_tensor(slices.values)
+    return _summed(values, slices.indices, tf.convert_to_tensor(shape)[0])
+
+
+def _summed(values: tf.Tensor, places: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Adds the rows of one place, in their order, to a tensor of `count` rows.
+
+    16-bit floats are added in float32 and rounded once.
+    """
+    wide = tf.cast(values, _WIDER.get(values.dtype, values.dtype))
+    return tf.cast(tf.math.unsorted_segment_sum(wide, places, count), values.dtype)
+
+
+def _once_each(values: tf.Tensor, indices: tf.Tensor) -> _Rows:
+    """Adds the rows of one index; bools stay as they are, for TensorFlow adds none."""
+    if values.dtype == tf.bool:
+        return values, indices
+    each, places = tf.unique(indices)  # in the order in which they first come
+    count = tf.size(each)
+    values = tf.cond(
+        count < tf.size(indices),
+        lambda: _summed(values, places, count),
+        lambda: tf.identity(values),
+    )
+    return values, each
+
+
+def _times(values: tf.Tensor, factor: float) -> tf.Tensor:
+    """Multiplies floats, 16-bit ones in float32."""
+    if factor == 1.0:
+        return values
+    wide = tf.cast(values, _WIDER.get(values.dtype, values.dtype))
+    return tf.cast(wide * tf.cast(factor, wide.dtype), values.dtype)
+
+
+def _height(slices: tf.IndexedSlices) -> tf.Tensor:
+    """Returns the rows of the dense tensor, int64 of shape []; -1 if they are not known."""
+    if slices.dense_shape is None:
+        return tf.constant(-1, tf.int64)
+    return tf.cast(tf.convert_to_tensor(slices.dense_shape)[0], tf.int64)
