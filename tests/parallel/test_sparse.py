@@ -170,6 +170,7 @@ def _digest_of_floats(transport: str, auto: str) -> str:
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
+    from horovod.tensorflow.collectives import combine
 
     with environment(**{AUTO: auto, "HOROVOD_TRANSPORT": transport}):
         hvd.init()
@@ -181,7 +182,7 @@ def _digest_of_floats(transport: str, auto: str) -> str:
         # Many times one index, so that the order in which they are added shows.
         slices = tf.IndexedSlices(values, random.integers(0, 30, rows), [30, 17])
         for op in (hvd.Sum, hvd.Average):
-            result = hvd.allreduce(slices, op=op, prescale_factor=0.3, name="x")
+            result = combine(slices, op, prescale_factor=0.3, name="x")
             digest.update(result.values.numpy().tobytes() + result.indices.numpy().tobytes())
     return digest.hexdigest()
 
@@ -257,6 +258,7 @@ def _check_factors(auto: str) -> None:
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
+    from horovod.tensorflow.collectives import combine
 
     with environment(**{AUTO: auto}):
         hvd.init()
@@ -277,8 +279,8 @@ def _check_factors(auto: str) -> None:
                         slices = tf.IndexedSlices(values, random.integers(0, 4, 20), [4, 2])
                         dense = tf.cast(tf.convert_to_tensor(slices), dtype)
                         factors = {"prescale_factor": before, "postscale_factor": after}
-                        got = hvd.allreduce(slices, op=op, name="slices", **factors)
-                        want = hvd.allreduce(dense, op=op, name="dense", **factors)
+                        got = combine(slices, op, name="slices", **factors)
+                        want = combine(dense, op, name="dense", **factors)
                         return tf.convert_to_tensor(got), want
 
                     got, want = evaluate(mode, build)
@@ -340,9 +342,11 @@ def _check_bools_and_lists() -> None:
     gathered = hvd.allreduce(flags, op=hvd.Sum, name="flags")
     assert gathered.values.numpy().tolist() == [True, False, True] * size
     assert gathered.indices.numpy().tolist() == [1, 1, 2] * size
-    for refused in ({}, {"op": hvd.Sum, "prescale_factor": 2.0}):
-        with pytest.raises(NotImplementedError, match="IndexedSlices 'flags': bool has no average"):
-            hvd.allreduce(flags, name="flags", **refused)
+    with pytest.raises(NotImplementedError, match="IndexedSlices 'flags': bool has no average"):
+        hvd.allreduce(flags, name="flags")
+    for factor in ("prescale_factor", "postscale_factor"):
+        with pytest.raises(NotImplementedError, match=f"'flags': .*{factor}=2.0"):
+            hvd.allreduce(flags, op=hvd.Sum, name="flags", **{factor: 2.0})
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
         with pytest.raises(NotImplementedError, match=f"'x': op is {op.name}, but slices can only"):
             hvd.allreduce(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), op=op, name="x")

@@ -151,9 +151,15 @@ def allreduce(
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
-      NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum; or of bools
-        with an average or factors.
+      NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
+        factors; or an average of bools in them.
     """
+    if isinstance(tensor, tf.IndexedSlices) and (prescale_factor, postscale_factor) != (1.0, 1.0):
+        raise NotImplementedError(
+            f"allreduce of IndexedSlices {name!r}: prescale_factor={prescale_factor} and "
+            f"postscale_factor={postscale_factor} are for dense tensors; multiply the slices' "
+            "values, or pass tf.convert_to_tensor(slices)"
+        )
     return combine(
         tensor,
         handle_average_backwards_compatibility(op, average),
