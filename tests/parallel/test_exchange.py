@@ -28,8 +28,6 @@ def _lists(value):
 
 
 def _alltoall() -> None:
-    import tensorflow as tf
-
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -60,15 +58,6 @@ def _alltoall() -> None:
             want = [_lists(_rows(r, 2 * size, dtype))[2 * rank : 2 * rank + 2] for r in range(size)]
             assert _lists(even) == [row for two in want for row in two]
             assert empty.shape == (0, 2) and none.tolist() == [0] * size
-    with tf.Graph().as_default():
-        holder = tf.compat.v1.placeholder(tf.float32, [None, 3])
-        output, received = hvd.alltoall(holder, splits=[1] * size)
-        assert output.shape.as_list() == [None, 3] and received.shape.as_list() == [None]
-        assert hvd.reducescatter(holder).shape.as_list() == [None, 3]
-        shapes = [t.shape.as_list() for t in hvd.grouped_allgather([holder, tf.zeros([2])])]
-        assert shapes == [[None, 3], [None]]
-        shapes = [t.shape.as_list() for t in hvd.grouped_allreduce([holder, tf.zeros([2])])]
-        assert shapes == [[None, 3], [2]]
 
 
 @pytest.mark.smoke

@@ -53,6 +53,11 @@ def init(
     A second call does nothing while the first one's runtime works; after a failure or `shutdown()`
     it starts a new generation, which all ranks must do.
 
+    Example:
+      >>> hvd.init()
+      >>> hvd.rank(), hvd.size()  # 2 ranks: (0, 2) and (1, 2)
+      (0, 1)
+
     Args:
       comm: all ranks, as a list; a subset or an MPI communicator is not built yet.
       process_sets: sets of ranks to use beside the global one, the same on every rank; or
@@ -121,6 +126,11 @@ def shutdown() -> None:
 
     What the other ranks then call that needs this one is an error there.
 
+    Example:
+      >>> hvd.shutdown()
+      >>> hvd.is_initialized()
+      False
+
     Raises:
       HorovodInternalError: called from the completion of a collective.
     """
@@ -132,7 +142,12 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Returns whether `init()` has succeeded and `shutdown()` was not called since."""
+    """Returns whether `init()` has succeeded and `shutdown()` was not called since.
+
+    Example:
+      >>> hvd.is_initialized()  # after init()
+      True
+    """
     return bool(core.load().hvd_is_initialized())
 
 
@@ -152,6 +167,10 @@ def _ask(name: str) -> int:
 def rank() -> int:
     """Returns this process's number, from 0 to `size() - 1`.
 
+    Example:
+      >>> hvd.rank()  # 2 ranks: 0 and 1
+      0
+
     Raises:
       ValueError: `init()` was not called.
     """
@@ -160,6 +179,10 @@ def rank() -> int:
 
 def size() -> int:
     """Returns the number of processes of the job.
+
+    Example:
+      >>> hvd.size()  # 2 ranks: 2
+      1
 
     Raises:
       ValueError: `init()` was not called.
@@ -170,6 +193,10 @@ def size() -> int:
 def local_rank() -> int:
     """Returns this process's number among those of its host; the GPU to use, for example.
 
+    Example:
+      >>> hvd.local_rank()  # 2 ranks on one host: 0 and 1
+      0
+
     Raises:
       ValueError: `init()` was not called.
     """
@@ -178,6 +205,10 @@ def local_rank() -> int:
 
 def local_size() -> int:
     """Returns the number of processes on this host.
+
+    Example:
+      >>> hvd.local_size()  # 2 ranks on one host: 2
+      1
 
     Raises:
       ValueError: `init()` was not called.
@@ -188,6 +219,10 @@ def local_size() -> int:
 def cross_rank() -> int:
     """Returns this host's number among those that have this local rank.
 
+    Example:
+      >>> hvd.cross_rank()  # 2 hosts with one rank each: 0 and 1
+      0
+
     Raises:
       ValueError: `init()` was not called.
     """
@@ -197,6 +232,10 @@ def cross_rank() -> int:
 def cross_size() -> int:
     """Returns the number of hosts that have this local rank.
 
+    Example:
+      >>> hvd.cross_size()  # 2 hosts with one rank each: 2
+      1
+
     Raises:
       ValueError: `init()` was not called.
     """
@@ -205,6 +244,10 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Returns whether every host has as many processes.
+
+    Example:
+      >>> hvd.is_homogeneous()  # a host with 2 ranks and one with 1: False
+      True
 
     Raises:
       ValueError: `init()` was not called.

@@ -30,6 +30,12 @@ class ProcessSet:
     It is known to the ranks once it was given to `hvd.init(process_sets=[...])` or to
     `hvd.add_process_set`; until then `process_set_id` is None.
 
+    Example:
+      >>> even = hvd.ProcessSet([0])  # of 4 ranks: [0, 2]
+      >>> hvd.init(process_sets=[even])
+      >>> even.included(), even.rank(), even.size()  # of 4 ranks, on rank 2: (True, 1, 2)
+      (True, 0, 1)
+
     Args:
       ranks_or_comm: the ranks, each once, in any order.
 

@@ -124,6 +124,11 @@ def allreduce(
 
     Its gradient is the same allreduce of the gradient.
 
+    Example:
+      >>> x = tf.constant([1.0, 2.0])
+      >>> hvd.allreduce(x, op=hvd.Sum, name="x").numpy()  # 2 ranks: [2., 4.]
+      array([1., 2.], dtype=float32)
+
     Args:
       tensor: a tensor, variable, array, number or list of any shape, the same on all ranks; bool,
         uint8, int8, uint16, int16, int32, int64, float16, bfloat16, float32 or float64.  Or
@@ -151,6 +156,9 @@ def allreduce(
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
+      tf.errors.FailedPreconditionError: the ranks' shapes, dtypes, ops or factors differ.
+      tf.errors.InvalidArgumentError: the op is none for this dtype, such as Average for bool.
+      HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
         factors; or an average of bools in them.
     """
@@ -184,6 +192,11 @@ def allgather(
 
     Its gradient is the average of the gradient over the ranks, of which each takes its own rows.
 
+    Example:
+      >>> rows = [[hvd.rank(), 7]] * (hvd.rank() + 1)
+      >>> hvd.allgather(rows, name="rows").numpy().tolist()  # 2 ranks: [[0, 7], [1, 7], [1, 7]]
+      [[0, 7]]
+
     Args:
       tensor: shape [rows, ...]; the rows may differ by rank and be none, the rest may not differ.
         The dtypes of `allreduce`.
@@ -196,6 +209,9 @@ def allgather(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' dtypes, or dimensions but the first, differ.
+      tf.errors.InvalidArgumentError: the tensor is a scalar, which has no rows.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     return _raw.call(
         "HorovodAllgather",
@@ -217,6 +233,11 @@ def broadcast(
 
     Its gradient is the average of the gradient over the ranks on the root, and zeros elsewhere.
 
+    Example:
+      >>> x = tf.fill([2], hvd.rank() + 0.5)
+      >>> hvd.broadcast(x, root_rank=0, name="x").numpy()  # on every rank
+      array([0.5, 0.5], dtype=float32)
+
     Args:
       tensor: of any shape, the same on all ranks.  The dtypes of `allreduce`.
       root_rank: whose tensor; in [0, size).
@@ -229,6 +250,9 @@ def broadcast(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' shapes, dtypes or roots differ.
+      tf.errors.InvalidArgumentError: the root is no rank of the set.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     return _raw.call(
         "HorovodBroadcast",
@@ -243,6 +267,11 @@ def broadcast(
 def barrier(process_set: ProcessSet = global_process_set) -> tf.Operation | None:
     """Waits until every rank is here.
 
+    Example:
+      >>> hvd.barrier()
+      >>> print("all ranks have come")
+      all ranks have come
+
     Args:
       process_set: the ranks to wait for.
 
@@ -253,6 +282,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> tf.Operation | None
 
     Raises:
       ValueError: `init()` was not called.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     return _raw.call("HorovodBarrier", process_set_id=_raw.id_of(process_set, "barrier"))
 
@@ -265,13 +295,17 @@ def join() -> tf.Tensor:
     ranks, unless HOROVOD_JOIN_AVERAGE is "contributing".  A broadcast from a rank that has joined
     and a collective of a smaller process set with such a rank are errors.
 
-        >>> hvd.join()  # on all ranks, rank 1 last
-        <tf.Tensor: shape=(), dtype=int32, numpy=1>
+    Example:
+      >>> for batch in range(hvd.rank() + 2):  # each rank has one more than the one before
+      ...     mean = hvd.allreduce(1.0, name="loss")
+      >>> int(hvd.join())  # 2 ranks: 1
+      0
 
     Returns:
       int32 of shape []: the rank that joined last.
 
     Raises:
       ValueError: `init()` was not called.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     return _raw.call("HorovodJoin")

@@ -40,8 +40,11 @@ def alltoall(
 
     Its gradient is the alltoall that sends the gradient's rows back.
 
-        >>> hvd.alltoall(tf.constant([hvd.rank(), 10 + hvd.rank()]), name="a")  # rank 0 of 2
-        <tf.Tensor: shape=(2,), dtype=int32, numpy=array([0, 1], dtype=int32)>
+    Example:
+      >>> splits = [2] + [1] * (hvd.size() - 1)  # two rows for rank 0, one for each other
+      >>> rows, received = hvd.alltoall(tf.range(sum(splits)), splits=splits, name="a")
+      >>> rows.numpy(), received.numpy()  # 2 ranks: [0 1 0 1] and [2 2]; [2 2] and [1 1]
+      (array([0, 1], dtype=int32), array([2], dtype=int32))
 
     Args:
       tensor: shape [rows, ...]; the rows may differ by rank and be none, the rest may not differ.
@@ -58,6 +61,10 @@ def alltoall(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' dtypes, or dimensions but the first, differ.
+      tf.errors.InvalidArgumentError: the splits are not one number of rows for each rank that add
+        up to the tensor's; or the tensor is a scalar.
+      HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("alltoall")
@@ -90,8 +97,10 @@ def reducescatter(
     one more.  Its gradient is the allgather of the gradients, times the factors and, for Sum, the
     size.
 
-        >>> hvd.reducescatter(tf.range(3.0), op=hvd.Sum, name="r")  # rank 0 of 2
-        <tf.Tensor: shape=(2,), dtype=float32, numpy=array([0., 2.], dtype=float32)>
+    Example:
+      >>> x = tf.range(3.0)
+      >>> hvd.reducescatter(x, op=hvd.Sum, name="x").numpy()  # 2 ranks: [0., 2.] and [4.]
+      array([0., 1., 2.], dtype=float32)
 
     Args:
       tensor: shape [rows, ...], the same on all ranks.  The dtypes of `allreduce`.
@@ -109,6 +118,10 @@ def reducescatter(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' shapes, dtypes, ops or factors differ.
+      tf.errors.InvalidArgumentError: the tensor is a scalar, which has no rows; or the op is none
+        for this dtype, such as Average for bool.
+      HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("reducescatter")

@@ -25,8 +25,15 @@ def broadcast_variables(
     In a compat.v1 graph ranks match variables by name, so a rank may have others besides; in
     eager code and in a `tf.function`, where names are not unique, by their place in the list.
 
+    Example:
+      >>> v = tf.Variable([float(hvd.rank())])
+      >>> hvd.broadcast_variables([v], root_rank=0)
+      >>> v.numpy()  # on every rank
+      array([0.], dtype=float32)
+
     Args:
-      variables: of any kind (ref, resource, Keras) and shape; initialized on every rank.
+      variables: of any kind (ref, resource, Keras) and shape; initialized on every rank.  The
+        dtypes of `allreduce`.
       root_rank: whose values; in [0, size).
       process_set: the ranks that take part.
       inplace: whether the values are received where they belong, by `broadcast_`.
@@ -37,6 +44,9 @@ def broadcast_variables(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' variables differ in shape or dtype.
+      tf.errors.InvalidArgumentError: the root is no rank of the set.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     if inplace:
         return broadcast_(variables, root_rank, process_set=process_set)
@@ -66,10 +76,11 @@ def broadcast_(
 
     Ranks match variables as in `broadcast_variables`.  All are in flight at once.
 
-        >>> v = tf.Variable([float(hvd.rank())])
-        >>> hvd.broadcast_([v], root_rank=1)
-        >>> v.numpy()
-        array([1.], dtype=float32)
+    Example:
+      >>> v = tf.Variable([float(hvd.rank())])
+      >>> hvd.broadcast_([v], root_rank=0)
+      >>> v.numpy()  # on every rank
+      array([0.], dtype=float32)
 
     Args:
       variables: of any kind (ref, resource, Keras) and shape; initialized on every rank.  The
@@ -84,7 +95,10 @@ def broadcast_(
 
     Raises:
       ValueError: `init()` was not called.
-      tf.errors.InvalidArgumentError: in eager code, a variable has no value yet.
+      tf.errors.FailedPreconditionError: the ranks' variables differ in shape or dtype.
+      tf.errors.InvalidArgumentError: the root is no rank of the set; or, in eager code, a variable
+        has no value yet.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     listed = list(variables)
     kinds: dict[Any, list[tuple[Any, str]]] = {}  # what one op can take
@@ -110,6 +124,14 @@ def broadcast_(
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation:
     """Assigns the root's values to the global variables of all ranks, in a compat.v1 graph.
+
+    Example:
+      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      ...     v = tf.compat.v1.get_variable("v", initializer=float(hvd.rank()))
+      ...     session.run(tf.compat.v1.global_variables_initializer())
+      ...     session.run(hvd.broadcast_global_variables(root_rank=0))
+      ...     print(session.run(v))  # on every rank
+      0.0
 
     Args:
       root_rank: whose values; in [0, size).

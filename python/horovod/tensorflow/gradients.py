@@ -1,7 +1,8 @@
 """The gradients of the collectives.
 
-Every rank's loss counts equally: what a rank differentiates is the average of all ranks' losses.
-So the gradient of a collective is a collective, and all ranks must ask for it.
+Every rank's loss counts equally: a gradient is that of the sum of all ranks' losses, times a number
+that is fixed for each collective (docs/ops.md).  So the gradient of a collective is a collective,
+and all ranks must ask for it.
 
 Importing this module registers them, by op type: they work on graphs that were loaded, too.
 """

@@ -148,9 +148,10 @@ def grouped_allreduce(
 
     Its gradient is the same grouped allreduce of the gradients.
 
-        >>> hvd.grouped_allreduce([tf.ones([2]), tf.ones([])], op=hvd.Sum, name="g")  # 2 ranks
-        [<tf.Tensor: shape=(2,), dtype=float32, numpy=array([2., 2.], dtype=float32)>,
-         <tf.Tensor: shape=(), dtype=float32, numpy=2.0>]
+    Example:
+      >>> ones, three = hvd.grouped_allreduce([tf.ones([2]), 3], op=hvd.Sum, name="g")
+      >>> ones.numpy(), int(three)  # 2 ranks: [2., 2.] and 6
+      (array([1., 1.], dtype=float32), 3)
 
     Args:
       tensors: tensors, variables, arrays or numbers of any shapes, as many and of the same shapes
@@ -173,6 +174,10 @@ def grouped_allreduce(
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
+      tf.errors.FailedPreconditionError: the ranks' numbers of tensors, shapes, dtypes, ops or
+        factors differ.
+      tf.errors.InvalidArgumentError: the op is none for a dtype, such as Average for bool.
+      HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: what `allreduce` cannot do with `tf.IndexedSlices`.
     """
     _raw.require_init("grouped_allreduce")
@@ -200,8 +205,10 @@ def grouped_allgather(
 
     Its gradients are those of `allgather`.
 
-        >>> hvd.grouped_allgather([tf.ones([1, 3]), tf.ones([2])], name="g")[1].shape  # 2 ranks
-        TensorShape([4])
+    Example:
+      >>> rows, more = hvd.grouped_allgather([tf.ones([1, 3]), tf.ones([2])], name="g")
+      >>> rows.shape, more.shape  # 2 ranks: [2, 3] and [4]
+      (TensorShape([1, 3]), TensorShape([2]))
 
     Args:
       tensors: each of shape [rows, ...], as many on all ranks; the rows may differ by rank and be
@@ -215,6 +222,10 @@ def grouped_allgather(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' numbers of tensors, dtypes, or dimensions but
+        the first, differ.
+      tf.errors.InvalidArgumentError: a tensor is a scalar, which has no rows.
+      HorovodInternalError: in eager code, a rank was lost or has left.
     """
     _raw.require_init("grouped_allgather")
     return _call(
@@ -242,8 +253,10 @@ def grouped_reducescatter(
 
     Its gradients are those of `reducescatter`.
 
-        >>> hvd.grouped_reducescatter([tf.ones([4, 2]), tf.ones([2])], name="g")[0].shape  # 2 ranks
-        TensorShape([2, 2])
+    Example:
+      >>> rows, more = hvd.grouped_reducescatter([tf.ones([4, 2]), tf.ones([3])], name="g")
+      >>> rows.shape, more.shape  # 2 ranks: [2, 2] on both, [2] and [1]
+      (TensorShape([4, 2]), TensorShape([3]))
 
     Args:
       tensors: each of shape [rows, ...], as many and of the same shapes on all ranks.  The dtypes
@@ -261,6 +274,11 @@ def grouped_reducescatter(
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the ranks' numbers of tensors, shapes, dtypes, ops or
+        factors differ.
+      tf.errors.InvalidArgumentError: a tensor is a scalar, which has no rows; or the op is none for
+        a dtype, such as Average for bool.
+      HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("grouped_reducescatter")

@@ -48,8 +48,9 @@ def broadcast_object(
 ) -> Any:
     """Gives every rank the root's object.
 
-        >>> hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None)
-        {'epoch': 3}
+    Example:
+      >>> hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None)  # on every rank
+      {'epoch': 3}
 
     Args:
       obj: anything that cloudpickle can pickle, of any size; looked at on the root only.
@@ -86,6 +87,11 @@ def broadcast_object_fn(
 ) -> Callable[[Any], Any]:
     """Returns a function that gives every rank the root's object, as `broadcast_object` does.
 
+    Example:
+      >>> of_rank_0 = hvd.broadcast_object_fn(root_rank=0)
+      >>> of_rank_0(f"seed {hvd.rank()}")  # on every rank
+      'seed 0'
+
     Args:
       root_rank: whose; in [0, size).
       session: accepted for old programs; no session is needed.
@@ -93,7 +99,7 @@ def broadcast_object_fn(
       process_set: the ranks that take part.
 
     Returns:
-      A function of the object, which returns the root's.
+      A function of the object, which returns the root's and raises what `broadcast_object` does.
     """
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
@@ -106,8 +112,9 @@ def allgather_object(
 ) -> list[Any]:
     """Gives every rank all ranks' objects.
 
-        >>> hvd.allgather_object("rank %d" % hvd.rank())  # 2 ranks
-        ['rank 0', 'rank 1']
+    Example:
+      >>> hvd.allgather_object(f"rank {hvd.rank()}")  # 2 ranks: ['rank 0', 'rank 1']
+      ['rank 0']
 
     Args:
       obj: anything that cloudpickle can pickle, of any size.

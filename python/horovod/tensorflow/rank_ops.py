@@ -16,11 +16,16 @@ __all__ = ["local_rank_op", "local_size_op", "process_set_included_op", "rank_op
 def rank_op(name: str | None = None) -> tf.Tensor:
     """Returns this process's rank as an int32 scalar.
 
+    Example:
+      >>> int(hvd.rank_op())  # 2 ranks: 0 and 1
+      0
+
     Args:
       name: of the node.
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the op runs after `shutdown()`.
     """
     return _read("HorovodRank", name=name)
 
@@ -28,11 +33,16 @@ def rank_op(name: str | None = None) -> tf.Tensor:
 def local_rank_op(name: str | None = None) -> tf.Tensor:
     """Returns this process's rank among those of its host, as an int32 scalar.
 
+    Example:
+      >>> int(hvd.local_rank_op())  # 2 ranks on one host: 0 and 1
+      0
+
     Args:
       name: of the node.
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the op runs after `shutdown()`.
     """
     return _read("HorovodLocalRank", name=name)
 
@@ -40,12 +50,18 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """Returns the number of ranks as an int32 scalar.
 
+    Example:
+      >>> int(hvd.size_op())  # 2 ranks: 2
+      1
+
     Args:
       process_set_id: of the set whose ranks are counted; 0 is all ranks.
       name: of the node.
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the op runs after `shutdown()`.
+      tf.errors.InvalidArgumentError: there is no such process set.
     """
     return _read("HorovodSize", process_set_id=process_set_id, name=name)
 
@@ -53,11 +69,16 @@ def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
 def local_size_op(name: str | None = None) -> tf.Tensor:
     """Returns the number of ranks on this host as an int32 scalar.
 
+    Example:
+      >>> int(hvd.local_size_op())  # 2 ranks on one host: 2
+      1
+
     Args:
       name: of the node.
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the op runs after `shutdown()`.
     """
     return _read("HorovodLocalSize", name=name)
 
@@ -65,12 +86,19 @@ def local_size_op(name: str | None = None) -> tf.Tensor:
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """Returns whether this rank is in a process set, as an int32 scalar: 1 if so, else 0.
 
+    Example:
+      >>> all_ranks = hvd.global_process_set
+      >>> int(hvd.process_set_included_op(all_ranks.process_set_id))  # on every rank
+      1
+
     Args:
       process_set_id: of the set.
       name: of the node.
 
     Raises:
       ValueError: `init()` was not called.
+      tf.errors.FailedPreconditionError: the op runs after `shutdown()`.
+      tf.errors.InvalidArgumentError: there is no such process set.
     """
     return _read("HorovodProcessSetIncluded", process_set_id=process_set_id, name=name)
 
