@@ -80,12 +80,15 @@ PartialDistributedGradientTape(gradtape, device_dense='', device_sparse='', {NON
 sparse_as_dense=False, op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, \
 {GLOBAL}, local_layers=None, scale_local_gradients=True)
 SyncBatchNormalization(fused=False, **kwargs)
+check_consistency(variables, session=None, {GLOBAL})
+CheckConsistencyHook(every_n_steps, variables=None, {GLOBAL})
+CheckConsistencyCallback(every_n_steps, variables=None, {GLOBAL})
+pin_gpu(config=None, memory_growth=True, oversubscribe=False)
 op_library_path()
 """
 
 NOT_BUILT_YET = {
     "PartialDistributedGradientTape",
-    "SyncBatchNormalization",
 }
 
 # Modules that programs import names from, beside horovod.tensorflow itself.
@@ -95,6 +98,7 @@ OLD_PATHS = {
     "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather "
     "alltoall broadcast broadcast_ grouped_allgather handle_average_backwards_compatibility init "
     "is_homogeneous join local_rank local_size rank rank_op reducescatter shutdown size size_op",
+    "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization",
     "horovod.tensorflow.util": "_executing_eagerly check_extension refs_to_vars split_list "
     "vars_to_refs",
     "horovod.tensorflow": "Adasum Average Max Min Product Sum check_extension "

@@ -9,6 +9,9 @@ Importing this loads TensorFlow and the op library, so that graphs that hold the
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from horovod.common.basics import (
     ccl_built,
     cross_rank,
@@ -55,12 +58,14 @@ from horovod.tensorflow.checks import (
 )
 from horovod.tensorflow.collectives import allgather, allreduce, barrier, broadcast, join
 from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.consistency import CheckConsistencyHook, check_consistency
 from horovod.tensorflow.exchange import alltoall, reducescatter
 from horovod.tensorflow.functions import (
     broadcast_,
     broadcast_global_variables,
     broadcast_variables,
 )
+from horovod.tensorflow.gpu import pin_gpu
 from horovod.tensorflow.grouped import (
     grouped_allgather,
     grouped_allreduce,
@@ -83,10 +88,16 @@ from horovod.tensorflow.rank_ops import (
 from horovod.tensorflow.tape import DistributedGradientTape
 from horovod.tensorflow.variable_refs import refs_to_vars, vars_to_refs
 
+if TYPE_CHECKING:  # they load Keras; see __getattr__
+    from horovod.tensorflow.consistency_callback import CheckConsistencyCallback
+    from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+
 __all__ = [
     "Adasum",
     "Average",
     "BroadcastGlobalVariablesHook",
+    "CheckConsistencyCallback",
+    "CheckConsistencyHook",
     "Compression",
     "Compressor",
     "DistributedGradientTape",
@@ -96,6 +107,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -109,6 +121,7 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
+    "check_consistency",
     "check_extension",
     "check_num_rank_power_of_2",
     "cross_rank",
@@ -136,6 +149,7 @@ __all__ = [
     "mpi_threads_supported",
     "nccl_built",
     "op_library_path",
+    "pin_gpu",
     "process_set_included_op",
     "rank",
     "rank_op",
@@ -157,15 +171,23 @@ _NOT_BUILT_YET = frozenset(
         "DistributedAdasumOptimizer",
         "LocalGradientAggregationHelper",
         "PartialDistributedGradientTape",
-        "SyncBatchNormalization",
         "elastic",
         "keras",
     }
 )
 
 
+_LOADS_KERAS = {
+    "CheckConsistencyCallback": "horovod.tensorflow.consistency_callback",
+    "SyncBatchNormalization": "horovod.tensorflow.sync_batch_norm",
+}
+"""Names that are there at their first use, and the modules that have them."""
+
+
 def __getattr__(name: str) -> object:
-    """Says of a name that programs know whether it is wrong or only not built yet."""
+    """Loads what needs Keras; says of other names whether they are wrong or not built yet."""
+    if name in _LOADS_KERAS:
+        return getattr(importlib.import_module(_LOADS_KERAS[name]), name)
     if name in _NOT_BUILT_YET:
         raise AttributeError(f"horovod.tensorflow.{name} is not built yet")
     raise AttributeError(f"module 'horovod.tensorflow' has no attribute {name!r}")

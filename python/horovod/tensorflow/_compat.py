@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
+from tensorflow.python.saved_model import save_context
 
 __all__ = [
     "RUNS_IN_ANY_ORDER",
@@ -17,6 +18,7 @@ __all__ = [
     "graph_is_eager_outside",
     "handle",
     "let_run_in_any_order",
+    "saving_model",
     "tape_may_record",
     "tensorflow_variable",
 ]
@@ -96,3 +98,12 @@ def handle(variable: Any) -> tf.Tensor:
 def tape_may_record() -> bool:
     """Returns whether a `tf.GradientTape` may record an op called here in eager code."""
     return bool(record.could_possibly_record())
+
+
+def saving_model() -> bool:
+    """Returns whether what is called here goes into a SavedModel.
+
+    Keras traces its layers anew for one, training included; what is traced then must hold no op
+    of ours, or the model would not load elsewhere.
+    """
+    return bool(save_context.in_save_context())
