@@ -143,7 +143,7 @@ def _base() -> Any:
 _Base: Any = _base()
 
 
-class SyncBatchNormalization(_Base):  # type: ignore[misc]
+class SyncBatchNormalization(_Base):
     """Batch normalization with the moments of all ranks' batches.
 
     In training, each call is one small allreduce, and one more in the backward pass, so that all
