@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.events import scalars_of
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HOROVODRUN = str(Path(sys.executable).with_name("horovodrun"))
 
@@ -27,6 +29,9 @@ RUNS = [
     pytest.param(["estimator_digits.py", "--use_fp16"], id="fp16", marks=needs_estimator),
     pytest.param(["session_digits.py"], id="monitored"),
     pytest.param(["session_digits.py", "--plain"], id="plain"),
+    pytest.param(["tape_digits.py"], id="tape"),
+    pytest.param(["local_rank_digits.py"], id="local-rank"),
+    pytest.param(["local_rank_digits.py", "--by_hand"], id="by-hand"),
 ]
 
 
@@ -73,10 +78,7 @@ def _digests(stdout: str) -> list[str]:
     return re.findall(r"weights digest: ([0-9a-f]{16})$", stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("arguments", RUNS)
-def test_two_ranks_learn_the_digits_and_end_with_the_same_weights(
-    arguments: list[str], data_dir: Path
-) -> None:
+def _two_ranks_learn(arguments: list[str], data_dir: Path) -> None:
     stdout = _example(arguments, data_dir, ranks=2)
     (accuracy,) = _accuracies(stdout)
     assert accuracy >= MIN_ACCURACY
@@ -84,6 +86,26 @@ def test_two_ranks_learn_the_digits_and_end_with_the_same_weights(
     digests = _digests(stdout)
     assert len(digests) == 2, stdout
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("arguments", RUNS)
+def test_two_ranks_learn_the_digits_and_end_with_the_same_weights(
+    arguments: list[str], data_dir: Path
+) -> None:
+    _two_ranks_learn(arguments, data_dir)
+
+
+def test_the_tensorboard_example_writes_what_tensorboard_reads(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    _two_ranks_learn(["tensorboard_digits.py", "--logdir", str(tmp_path)], data_dir)
+    scalars = scalars_of(str(tmp_path))
+    if scalars is None:
+        pytest.skip("TensorBoard is not installed")
+    steps, losses = zip(*scalars["loss"])
+    assert list(steps) == [1 + 100 * place for place in range(len(steps))]
+    assert len(steps) > 5 and losses[-1] < 0.2 * losses[0]
+    assert [step for step, _ in scalars["global_step/sec"]] == list(steps[1:])
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.consistency import CheckConsistencyHook, check_consistency
 from horovod.tensorflow.exchange import alltoall, reducescatter
 from horovod.tensorflow.functions import (
+    BroadcastGlobalVariablesOp,
     broadcast_,
     broadcast_global_variables,
     broadcast_variables,
@@ -72,6 +73,7 @@ from horovod.tensorflow.grouped import (
     grouped_reducescatter,
 )
 from horovod.tensorflow.hooks import BroadcastGlobalVariablesHook
+from horovod.tensorflow.metric_hook import MetricAverageHook
 from horovod.tensorflow.objects import (
     allgather_object,
     broadcast_object,
@@ -86,6 +88,7 @@ from horovod.tensorflow.rank_ops import (
     size_op,
 )
 from horovod.tensorflow.tape import DistributedGradientTape
+from horovod.tensorflow.tensorboard_hook import TensorBoardHook
 from horovod.tensorflow.variable_refs import refs_to_vars, vars_to_refs
 
 if TYPE_CHECKING:  # they load Keras; see __getattr__
@@ -98,16 +101,19 @@ __all__ = [
     "BroadcastGlobalVariablesHook",
     "CheckConsistencyCallback",
     "CheckConsistencyHook",
+    "BroadcastGlobalVariablesOp",
     "Compression",
     "Compressor",
     "DistributedGradientTape",
     "DistributedOptimizer",
     "Max",
+    "MetricAverageHook",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "TensorBoardHook",
     "add_process_set",
     "allgather",
     "allgather_object",

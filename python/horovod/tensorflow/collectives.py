@@ -14,6 +14,7 @@ What goes wrong comes as the same classes of error everywhere:
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from horovod.common.reduce_ops import ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.gradient_pairs import are_pairs, names_of_pairs
 from horovod.tensorflow.sparse import SlicesReduction
 
 __all__ = [
@@ -107,6 +109,18 @@ def combine(
         return compression.decompress(reduced, context)
 
 
+def _combine_without_factors_of_slices(tensor: Any, **options: Any) -> Any:
+    """As `combine`; NotImplementedError where slices have factors, as programs expect."""
+    factors = options["prescale_factor"], options["postscale_factor"]
+    if isinstance(tensor, tf.IndexedSlices) and factors != (1.0, 1.0):
+        raise NotImplementedError(
+            f"allreduce of IndexedSlices {options['name']!r}: prescale_factor={factors[0]} and "
+            f"postscale_factor={factors[1]} are for dense tensors; multiply the slices' values, or "
+            "pass tf.convert_to_tensor(slices)"
+        )
+    return combine(tensor, **options)
+
+
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -119,7 +133,7 @@ def allreduce(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
-) -> tf.Tensor | tf.IndexedSlices:
+) -> Any:
     """Combines `tensor` over all ranks, element by element.
 
     Its gradient is the same allreduce of the gradient.
@@ -133,7 +147,8 @@ def allreduce(
       tensor: a tensor, variable, array, number or list of any shape, the same on all ranks; bool,
         uint8, int8, uint16, int16, int32, int64, float16, bfloat16, float32 or float64.  Or
         `tf.IndexedSlices`, whose numbers of rows may differ: each rank's rows of one index are
-        added and all ranks' gathered, or HOROVOD_SPARSE_AUTO_DENSE chooses; see docs/ops.md.
+        added and all ranks' gathered, or HOROVOD_SPARSE_AUTO_DENSE chooses; see docs/ops.md.  Or
+        a list of (gradient, variable) tuples, as `compute_gradients` returns it.
       average: deprecated: True is op=Average, False is op=Sum.
       device_dense: where to place the op for a dense tensor; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
@@ -152,7 +167,9 @@ def allreduce(
 
     Returns:
       A tensor of the same shape and dtype; for `tf.IndexedSlices`, `tf.IndexedSlices` of which
-      the values of one index are still to be added.
+      the values of one index are still to be added.  For pairs, a list of pairs, for
+      `apply_gradients`: the combined gradients, None where it was None, and the variables as they
+      are.
 
     Raises:
       ValueError: `init()` was not called; or both `average` and `op` are given.
@@ -162,16 +179,9 @@ def allreduce(
       NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
         factors; or an average of bools in them.
     """
-    if isinstance(tensor, tf.IndexedSlices) and (prescale_factor, postscale_factor) != (1.0, 1.0):
-        raise NotImplementedError(
-            f"allreduce of IndexedSlices {name!r}: prescale_factor={prescale_factor} and "
-            f"postscale_factor={postscale_factor} are for dense tensors; multiply the slices' "
-            "values, or pass tf.convert_to_tensor(slices)"
-        )
-    return combine(
-        tensor,
-        handle_average_backwards_compatibility(op, average),
-        name=name,
+    combined = functools.partial(
+        _combine_without_factors_of_slices,
+        op=handle_average_backwards_compatibility(op, average),
         device_dense=device_dense,
         device_sparse=device_sparse,
         compression=compression,
@@ -180,6 +190,12 @@ def allreduce(
         ignore_name_scope=ignore_name_scope,
         process_set=process_set,
     )
+    if not are_pairs(tensor):
+        return combined(tensor, name=name)
+    return [
+        (None if gradient is None else combined(gradient, name=its_name), variable)
+        for (gradient, variable), its_name in zip(tensor, names_of_pairs(tensor, name))
+    ]
 
 
 def allgather(

@@ -11,7 +11,12 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.collectives import broadcast
 
-__all__ = ["broadcast_", "broadcast_global_variables", "broadcast_variables"]
+__all__ = [
+    "BroadcastGlobalVariablesOp",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_variables",
+]
 
 
 def broadcast_variables(
@@ -149,3 +154,22 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation:
             "hvd.broadcast_variables(model.variables, root_rank=...)"
         )
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+def BroadcastGlobalVariablesOp(root_rank: int) -> tf.Operation:
+    """Makes the operation that gives all ranks the root's variables: `broadcast_global_variables`.
+
+    Run it once, on EVERY rank, after the variables are initialized or restored.  On one rank alone
+    (tutorials have it under `if rank == 0`) it waits for the others.
+
+    Args:
+      root_rank: whose values; in [0, size).
+
+    Returns:
+      The operation.
+
+    Raises:
+      RuntimeError: in eager code or a `tf.function`, where there are no global variables.
+      ValueError: `init()` was not called.
+    """
+    return broadcast_global_variables(root_rank)

@@ -1,9 +1,12 @@
-"""Session hooks."""
+"""The session hook that gives all ranks the same start."""
 
 from __future__ import annotations
 
+import sys
+
 import tensorflow as tf
 
+from horovod.common import core
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.functions import broadcast_global_variables
 
@@ -13,8 +16,14 @@ __all__ = ["BroadcastGlobalVariablesHook"]
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     """Gives all ranks the root's variables when a session begins.
 
-    Use it on every rank.  The session has then initialized the variables, or restored them: when
-    the root alone has a checkpoint, its values, optimizer slots and global step go to all.
+    Use it on every rank, as the first of a program's hooks: what a later one looks at then, such as
+    the global step from which `StopAtStepHook(num_steps=...)` counts, is the root's.  The session
+    has then initialized the variables, or restored them: when the root alone has a checkpoint, its
+    values, optimizer slots and global step go to all.
+
+    A rank may find that its training is done before it begins: Estimator.train returns at once
+    where a checkpoint has reached `max_steps`.  When that rank then ends in order, the others, who
+    wait here, say so in one line and train no step: the session's `should_stop()` is True.
 
     One hook may serve several graphs, one after another.
     """
@@ -44,6 +53,35 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           session: with its variables initialized or restored.
-          coord: of the session's threads; not used.
+          coord: of the session's threads; told to stop when there is nothing to train.
+
+        Raises:
+          tf.errors.UnknownError: a rank was lost; or one has left, and this session does not train
+            with a DistributedOptimizer.
         """
-        session.run(self.bcast_op)
+        try:
+            session.run(self.bcast_op)
+        except tf.errors.UnknownError as error:
+            code, reason = core.failure()
+            if code not in (core.OK, core.SHUTDOWN) or not _trains(session.graph):
+                raise
+            # Out of here the error would end the program: a session heeds the end of training in
+            # its steps alone.
+            reason = reason or error.message.splitlines()[0]
+            text = f"horovod: training ends before its first step: {reason}"
+            print(text, file=sys.stderr, flush=True)
+            coord.request_stop()
+
+
+def _trains(graph: tf.Graph) -> bool:
+    """Returns whether a graph is that of a training loop which may end early.
+
+    It has gradients that end such a loop (see `collectives.combine`), and is no evaluation, whose
+    metrics would then be of no data.
+    """
+    if graph.get_collection(tf.compat.v1.GraphKeys.EVAL_STEP):
+        return False
+    return any(
+        op.type.startswith("Horovod") and op.node_def.attr["gradient"].b
+        for op in graph.get_operations()
+    )

@@ -1,0 +1,39 @@
+"""Lists of (gradient, variable) pairs, as `compute_gradients` of an optimizer returns them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horovod.tensorflow import _compat
+
+__all__ = ["are_pairs", "names_of_pairs"]
+
+
+def are_pairs(value: Any) -> bool:
+    """Returns whether `value` is a list or tuple, not empty, of (gradient, variable) tuples."""
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 0
+        and all(
+            # Of all that a collective takes, only variables can be assigned to.
+            isinstance(pair, tuple) and len(pair) == 2 and hasattr(pair[1], "assign")
+            for pair in value
+        )
+    )
+
+
+def names_of_pairs(pairs: Any, name: str | None) -> list[str]:
+    """Returns the names by which ranks match the gradients of pairs.
+
+    Args:
+      pairs: as `are_pairs` knows them.
+      name: of all of them together; default: "HorovodAllreduce".
+
+    Returns:
+      A name for each.  In a compat.v1 graph it has the variable's, so that a rank may have other
+      variables besides; elsewhere, where those are not unique, the place in the list.
+    """
+    name = name or "HorovodAllreduce"
+    if _compat.graph_is_eager_outside():
+        return [f"{name}_grad_{place}" for place in range(len(pairs))]
+    return [f"{name}_{variable.name}" for _, variable in pairs]

@@ -1,0 +1,229 @@
+"""The session hook that shows a training in TensorBoard."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.common import basics
+
+__all__ = ["TensorBoardHook"]
+
+# The label that TensorFlow gives a node of a trace: "name = Type(inputs)".
+_COLLECTIVE = re.compile(r" = Horovod(\w+)\(")
+_NO_COLLECTIVES = {"LocalRank", "LocalSize", "ProcessSetIncluded", "Rank", "Size"}
+
+# In microseconds, as TensorFlow's traces have them.
+_Span = tuple[float, float]
+
+
+class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
+    """Writes how a training goes, on rank 0, for TensorBoard to show.
+
+    Use it on every rank; the others write nothing.  What it writes, by the global step:
+
+      loss                         of rank 0's own batch
+      global_step/sec              since it wrote last
+      collective_seconds/all       in which a collective of the step was on its way: it waited for
+                                   other ranks, or ran
+      collective_seconds/allreduce and so on: the same for one kind
+
+    Needs a global step that the training counts on: `minimize(loss, global_step=...)`.
+    """
+
+    def __init__(
+        self,
+        logdir: str,
+        save_steps: int = 100,
+        *,
+        loss: tf.Tensor | str | None = None,
+        collective_times: bool = False,
+    ) -> None:
+        """Makes a hook.
+
+        Args:
+          logdir: folder of the event file; made if missing, on rank 0.
+          save_steps: how many steps lie between two writings, >= 1.
+          loss: a scalar tensor, or its name.  Default: the sum of the collection
+            `tf.compat.v1.GraphKeys.LOSSES`, where `tf.compat.v1.losses` and Estimator put theirs;
+            one from which another of the collection is computed counts in that one alone.  When
+            nothing is there, no loss is written, and a warning says so.
+          collective_times: whether to write the times of collectives.  The steps that are written
+            are traced for that, which makes these slower.
+
+        Raises:
+          ValueError: `save_steps` is below 1; or `init()` was not called.
+        """
+        super().__init__()
+        if save_steps < 1:
+            raise ValueError(f"TensorBoardHook: save_steps={save_steps}; it must be 1 or more")
+        self._writes = basics.rank() == 0
+        self._logdir = logdir
+        self._given_loss = loss
+        self._collective_times = collective_times
+        self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=save_steps)
+        self._fetches: dict[str, Any] = {}
+        self._writer: Any = None
+        self._step: int | None = None  # after the last run, or less; None: not known yet
+        self._is_due = False
+
+    def begin(self) -> None:
+        """Finds loss and global step.
+
+        Raises:
+          ValueError: there is no global step, or no such loss, or it is no scalar.
+        """
+        step = tf.compat.v1.train.get_global_step()
+        if step is None:
+            raise ValueError(
+                "TensorBoardHook: the graph has no global step; pass "
+                "global_step=tf.compat.v1.train.get_or_create_global_step() to minimize()"
+            )
+        self._fetches = {"step": step}
+        loss = self._find_loss(step.graph)
+        self._step = None
+        self._timer.reset()
+        if not self._writes:
+            return
+        if loss is None:
+            warnings.warn(
+                "TensorBoardHook: no loss is written, since the collection LOSSES is empty; pass "
+                "loss=, a tensor or its name",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            self._fetches["loss"] = loss
+        self._writer = tf.compat.v1.summary.FileWriterCache.get(self._logdir)
+
+    def _find_loss(self, graph: tf.Graph) -> tf.Tensor | None:
+        loss = self._given_loss
+        if loss is None:
+            losses = _outermost(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES))
+        elif isinstance(loss, str):
+            try:
+                losses = [graph.get_tensor_by_name(loss if ":" in loss else f"{loss}:0")]
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    f"TensorBoardHook: loss={loss!r}: the graph has no such tensor ({error})"
+                ) from None
+        else:
+            losses = [loss]
+        for loss in losses:
+            if loss.shape.rank not in (None, 0):
+                raise ValueError(
+                    f"TensorBoardHook: the loss '{loss.name}' has shape {loss.shape}, and one "
+                    "number is due; pass loss=tf.reduce_mean(...)"
+                )
+        with graph.as_default():
+            return tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else None
+
+    def before_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext
+    ) -> tf.compat.v1.train.SessionRunArgs | None:
+        """Asks for what is to be written after this run, if anything is.
+
+        Args:
+          run_context: not used.
+
+        Returns:
+          What the session is to run besides.
+        """
+        if not self._writes:
+            return None
+        self._is_due = self._step is None or self._timer.should_trigger_for_step(self._step + 1)
+        if not self._is_due:
+            return tf.compat.v1.train.SessionRunArgs({"step": self._fetches["step"]})
+        options = None
+        if self._collective_times:
+            options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.SOFTWARE_TRACE)
+        return tf.compat.v1.train.SessionRunArgs(self._fetches, options=options)
+
+    def after_run(
+        self,
+        run_context: tf.compat.v1.train.SessionRunContext,
+        run_values: tf.compat.v1.train.SessionRunValues,
+    ) -> None:
+        """Writes what is due.
+
+        Args:
+          run_context: with the session.
+          run_values: of what `before_run` asked for.
+        """
+        if not self._writes:
+            return
+        if not self._is_due:
+            # What was fetched may be of before this run's update.  Runs that train nothing make
+            # this too large, which is mended before anything is written.
+            assert self._step is not None
+            self._step = max(self._step + 1, int(run_values.results["step"]))
+            return
+        step = self._step = int(run_context.session.run(self._fetches["step"]))
+        if not self._timer.should_trigger_for_step(step):
+            return
+        values = {}
+        if "loss" in run_values.results:
+            values["loss"] = float(run_values.results["loss"])
+        elapsed_s, elapsed_steps = self._timer.update_last_triggered_step(step)
+        if elapsed_s:
+            values["global_step/sec"] = elapsed_steps / elapsed_s
+        if self._collective_times:
+            values.update(_collective_seconds(run_values.run_metadata.step_stats))
+        summary = tf.compat.v1.Summary()
+        for tag, value in values.items():
+            summary.value.add(tag=tag, simple_value=value)
+        self._writer.add_summary(summary, step)
+
+    def end(self, session: tf.compat.v1.Session) -> None:
+        """Brings everything to the file.
+
+        Args:
+          session: not used.
+        """
+        if self._writes:
+            self._writer.flush()
+
+
+def _outermost(losses: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the losses, each once, but for those from which another one is computed."""
+    distinct = list({loss.ref(): loss for loss in losses}.values())
+    inner = set()
+    for loss in distinct:
+        seen = {loss.op}
+        left = [loss.op]
+        while left:
+            for source in left.pop().inputs:
+                inner.add(source.ref())
+                if source.op not in seen:
+                    seen.add(source.op)
+                    left.append(source.op)
+    return [loss for loss in distinct if loss.ref() not in inner]
+
+
+def _collective_seconds(step_stats: Any) -> dict[str, float]:
+    """Returns the times of collectives in the trace of a step, by their tags."""
+    spans: dict[str, list[_Span]] = defaultdict(list)
+    for device in step_stats.dev_stats:
+        for node in device.node_stats:
+            found = _COLLECTIVE.search(node.timeline_label)
+            if found and found.group(1) not in _NO_COLLECTIVES:
+                kind = re.sub(r"(?<!^)(?=[A-Z])", "_", found.group(1)).lower()
+                begin_us = node.all_start_micros
+                span = (begin_us, begin_us + node.all_end_rel_micros)
+                spans[kind].append(span)
+                spans["all"].append(span)
+    return {f"collective_seconds/{kind}": _covered_us(of) / 1e6 for kind, of in spans.items()}
+
+
+def _covered_us(spans: Iterable[_Span]) -> float:
+    """Returns how long at least one of the spans lasted."""
+    covered, until = 0.0, 0.0
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return covered

@@ -1,0 +1,199 @@
+"""Hooks of `tf.compat.v1` sessions: one start, one end, and the metrics of all ranks' data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.harness.pool import run_ranks
+from tests.harness.standard_error import standard_error
+
+IMAGES = 5  # until rank 1's input ends
+
+
+def _train_op(images: int | None = None):
+    """Builds y = w x over `images` examples, without end if None."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    v1 = tf.compat.v1
+    dataset = tf.data.Dataset.from_tensors(1.0).repeat(images)
+    x = v1.data.make_one_shot_iterator(dataset).get_next()
+    weights = [
+        v1.get_variable(f"w{resource}", initializer=hvd.rank() + 1.0, use_resource=resource)
+        for resource in (False, True)
+    ]
+    optimizer = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
+    step = v1.train.get_or_create_global_step()
+    return optimizer.minimize(x * tf.add_n(weights), global_step=step)
+
+
+def _input_ends_early(folder: str) -> tuple[int, int, list[str]]:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    is_root = hvd.rank() == 0
+    steps = 0
+    with tf.Graph().as_default(), standard_error() as lines:
+        train = _train_op(None if is_root else IMAGES)
+        with tf.compat.v1.train.MonitoredTrainingSession(
+            checkpoint_dir=folder if is_root else None,
+            hooks=[hvd.BroadcastGlobalVariablesHook(0)],
+            save_checkpoint_steps=100,
+            log_step_count_steps=None,
+        ) as session:
+            while not session.should_stop():
+                session.run(train)
+                steps += 1
+    saved = steps
+    if is_root:
+        saved = int(tf.train.load_variable(tf.train.latest_checkpoint(folder), "global_step"))
+    return steps, saved, [line for line in lines if "training ends" in line]
+
+
+@pytest.mark.smoke
+def test_when_a_ranks_input_ends_all_stop_at_the_same_step_and_save(tmp_path):
+    ends = run_ranks(_input_ends_early, 2, str(tmp_path))
+    assert [end[:2] for end in ends] == [(IMAGES, IMAGES)] * 2
+    (line,) = ends[0][2]
+    assert "rank 1" in line and "ended in order" in line
+    assert ends[1][2] == []
+
+
+def _root_never_trains(checks_should_stop: bool, trains: bool) -> tuple[str, int, list[str]]:
+    """As when a checkpoint that rank 0 alone has is past the last step."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    steps = 0
+    outcome = "no error"
+    if hvd.rank() == 0:
+        return outcome, steps, []
+    with tf.Graph().as_default(), standard_error() as lines:
+        train = _train_op() if trains else tf.Variable(1.0).op
+        try:
+            with tf.compat.v1.train.MonitoredTrainingSession(
+                hooks=[hvd.BroadcastGlobalVariablesHook(0)], log_step_count_steps=None
+            ) as session:
+                while steps < 3 and not (checks_should_stop and session.should_stop()):
+                    session.run(train)
+                    steps += 1
+        except tf.errors.OpError as error:
+            outcome = type(error).__name__
+    return outcome, steps, [line for line in lines if "ended in order" in line]
+
+
+@pytest.mark.parametrize("checks_should_stop", [True, False])
+def test_when_the_root_has_nothing_to_train_the_others_end_too(checks_should_stop):
+    outcome, steps, lines = run_ranks(_root_never_trains, 2, checks_should_stop, True)[1]
+    assert (outcome, steps) == ("no error", 0)
+    assert "rank 0" in lines[0] and "before its first step" in lines[0]
+    assert len(lines) == (1 if checks_should_stop else 2)
+
+
+def test_a_session_that_does_not_train_fails_without_the_root():
+    outcome, steps, _ = run_ranks(_root_never_trains, 2, True, False)[1]
+    assert (outcome, steps) == ("UnknownError", 0)
+
+
+def _placed_on_a_device() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    for device, expected in (("", ""), ("/cpu:0", "/device:CPU:0")):
+        with tf.Graph().as_default() as graph:
+            _train_op()
+            hook = hvd.BroadcastGlobalVariablesHook(0, device)
+            hook.begin()
+            added = hook.bcast_op
+            hook.begin()
+            assert hook.bcast_op is added, "a second session of the same graph adds nothing"
+            broadcasts = [op for op in graph.get_operations() if op.type == "HorovodBroadcast"]
+            assert len(broadcasts) == 5, "two variables with one slot each, and the global step"
+            assert {op.device for op in broadcasts} == {expected}
+
+
+def test_the_hook_places_its_broadcasts():
+    run_ranks(_placed_on_a_device, 2)
+
+
+def _averages_metrics(shares: list[slice], use_resource: bool) -> list[dict[str, float]]:
+    """Returns the metrics of this rank's share by the hook, and of all of it without."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    random = np.random.default_rng(4)
+    labels = random.integers(0, 2, 60)
+    scores = np.clip(labels * 0.3 + random.random(60) * 0.7, 0, 1).astype(np.float32)
+
+    def metrics_of(mine: slice, hooks) -> dict[str, float]:
+        with tf.Graph().as_default():
+            dataset = tf.data.Dataset.from_tensor_slices((labels[mine], scores[mine])).batch(7)
+            label, score = v1.data.make_one_shot_iterator(dataset).get_next()
+            with v1.variable_scope("metrics", use_resource=use_resource):
+                ops = {
+                    "accuracy": v1.metrics.accuracy(label, score > 0.5),
+                    "auc": v1.metrics.auc(label, score),
+                    "mean": v1.metrics.mean(score),
+                    "iou": v1.metrics.mean_iou(label, score > 0.5, num_classes=2),
+                    "error": v1.metrics.root_mean_squared_error(tf.cast(label, tf.float32), score),
+                }
+            final = v1.train.FinalOpsHook({name: value for name, (value, _) in ops.items()})
+            updates = [update for _, update in ops.values()]
+            with v1.train.SingularMonitoredSession(hooks=[*hooks, final]) as session:
+                while not session.should_stop():
+                    session.run(updates)
+        return {name: float(value) for name, value in final.final_ops_values.items()}
+
+    hook = hvd.MetricAverageHook()
+    shared = [metrics_of(shares[hvd.rank()], [hook]) for _ in range(2)]
+    assert shared[0] == shared[1], "a second evaluation gives the same"
+    return [shared[0], metrics_of(slice(None), [])]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize(
+    "shares", [[slice(0, 41), slice(41, 60)], [slice(0, 60), slice(0, 0)]], ids=["uneven", "none"]
+)
+def test_metrics_are_those_of_one_process_with_all_samples(shares, use_resource):
+    for shared, whole in run_ranks(_averages_metrics, 2, shares, use_resource):
+        assert shared == pytest.approx(whole, rel=1e-6)
+        assert 0.5 < whole["accuracy"] < 1 and whole["auc"] < 1, "they say something"
+
+
+def _chosen_metrics() -> list[float]:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        with pytest.raises(ValueError, match="no variables of metrics"):
+            hvd.MetricAverageHook().begin()
+        sums = [
+            v1.get_variable(
+                name, initializer=hvd.rank() + 1, collections=[v1.GraphKeys.LOCAL_VARIABLES]
+            )
+            for name in ("added", "kept")
+        ]
+        final = v1.train.FinalOpsHook(sums)
+        with v1.train.SingularMonitoredSession(
+            hooks=[hvd.MetricAverageHook(sums[:1]), final]
+        ) as session:
+            session.run(sums)
+        return [int(value) for value in final.final_ops_values]
+
+
+def test_only_the_metrics_that_are_given_add_up():
+    assert run_ranks(_chosen_metrics, 2) == [[3, 1], [3, 2]]
