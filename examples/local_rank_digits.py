@@ -33,7 +33,7 @@ from weights_digest import weights_digest
 import horovod.tensorflow as hvd
 
 BATCH_SIZE = 32
-NUM_EPOCHS = 40
+NUM_EPOCHS = 25
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -127,7 +127,7 @@ def train(by_hand: bool, files: DigitsFiles, train_count: int, test_count: int) 
         for epoch in range(NUM_EPOCHS):
             for _ in range(train_count // BATCH_SIZE // size):
                 _, loss_val = sess.run([train_op, loss])
-            if rank == 0 and (epoch + 1) % 10 == 0:
+            if rank == 0 and (epoch + 1) % 5 == 0:
                 print(f"Epoch: {epoch}, Loss: {loss_val:.4f}")
 
         if rank == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from tests.harness.pool import run_ranks
 from tests.harness.standard_error import standard_error
 
 IMAGES = 5  # until rank 1's input ends
+SAMPLES = 60
+SHARES = [(slice(0, 41), slice(41, SAMPLES)), (slice(0, SAMPLES), slice(0, 0))]  # by rank
 
 
 def _train_op(images: int | None = None):
@@ -124,8 +128,8 @@ def test_the_hook_places_its_broadcasts():
     run_ranks(_placed_on_a_device, 2)
 
 
-def _averages_metrics(shares: list[slice], use_resource: bool) -> list[dict[str, float]]:
-    """Returns the metrics of this rank's share by the hook, and of all of it without."""
+def _averages_metrics(use_resource: bool) -> list[Any]:
+    """Returns the metrics of SHARES by one hook, and those of all samples without it."""
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -133,8 +137,8 @@ def _averages_metrics(shares: list[slice], use_resource: bool) -> list[dict[str,
     hvd.init()
     v1 = tf.compat.v1
     random = np.random.default_rng(4)
-    labels = random.integers(0, 2, 60)
-    scores = np.clip(labels * 0.3 + random.random(60) * 0.7, 0, 1).astype(np.float32)
+    labels = random.integers(0, 2, SAMPLES)
+    scores = np.clip(labels * 0.3 + random.random(SAMPLES) * 0.7, 0, 1).astype(np.float32)
 
     def metrics_of(mine: slice, hooks) -> dict[str, float]:
         with tf.Graph().as_default():
@@ -143,7 +147,7 @@ def _averages_metrics(shares: list[slice], use_resource: bool) -> list[dict[str,
             with v1.variable_scope("metrics", use_resource=use_resource):
                 ops = {
                     "accuracy": v1.metrics.accuracy(label, score > 0.5),
-                    "auc": v1.metrics.auc(label, score),
+                    "auc": v1.metrics.auc(label, score, num_thresholds=9),
                     "mean": v1.metrics.mean(score),
                     "iou": v1.metrics.mean_iou(label, score > 0.5, num_classes=2),
                     "error": v1.metrics.root_mean_squared_error(tf.cast(label, tf.float32), score),
@@ -156,18 +160,15 @@ def _averages_metrics(shares: list[slice], use_resource: bool) -> list[dict[str,
         return {name: float(value) for name, value in final.final_ops_values.items()}
 
     hook = hvd.MetricAverageHook()
-    shared = [metrics_of(shares[hvd.rank()], [hook]) for _ in range(2)]
-    assert shared[0] == shared[1], "a second evaluation gives the same"
-    return [shared[0], metrics_of(slice(None), [])]
+    shared = [metrics_of(shares[hvd.rank()], [hook]) for shares in SHARES]
+    return [shared, metrics_of(slice(None), [])]
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize(
-    "shares", [[slice(0, 41), slice(41, 60)], [slice(0, 60), slice(0, 0)]], ids=["uneven", "none"]
-)
-def test_metrics_are_those_of_one_process_with_all_samples(shares, use_resource):
-    for shared, whole in run_ranks(_averages_metrics, 2, shares, use_resource):
-        assert shared == pytest.approx(whole, rel=1e-6)
+def test_metrics_are_those_of_one_process_with_all_samples(use_resource):
+    for shared, whole in run_ranks(_averages_metrics, 2, use_resource):
+        for metrics in shared:
+            assert metrics == pytest.approx(whole, rel=1e-6)
         assert 0.5 < whole["accuracy"] < 1 and whole["auc"] < 1, "they say something"
 
 
