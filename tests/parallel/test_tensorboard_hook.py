@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from pathlib import Path
 
@@ -10,10 +9,6 @@ import pytest
 
 from tests.harness.events import scalars_of
 from tests.harness.pool import run_ranks
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorboard") is None, reason="TensorBoard is not installed"
-)
 
 STEPS, SAVE_STEPS, RATE, START = 25, 10, 0.25, 8.0
 WRITTEN_AT = [1, 11, 21]
