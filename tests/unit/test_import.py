@@ -29,8 +29,6 @@ def test_the_version_is_the_distributions() -> None:
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        ("horovod.keras", "not built yet"),
-        ("horovod.tensorflow.keras", "not built yet"),
         ("horovod.tensorflow.elastic", "not built yet"),
         ("horovod.torch", "torch.distributed"),
         ("horovod.mxnet", "not part"),

@@ -1,6 +1,6 @@
-"""horovod.keras: not built yet."""
+"""The same as horovod.tensorflow.keras, where the code is."""
 
-raise ImportError(
-    "horovod.keras is not built yet; "
-    "horovod.tensorflow works with tf.compat.v1 optimizers and tapes"
-)
+from __future__ import annotations
+
+from horovod.tensorflow.keras import *  # noqa: F403
+from horovod.tensorflow.keras import __all__ as __all__

@@ -178,7 +178,6 @@ _NOT_BUILT_YET = frozenset(
         "LocalGradientAggregationHelper",
         "PartialDistributedGradientTape",
         "elastic",
-        "keras",
     }
 )
 

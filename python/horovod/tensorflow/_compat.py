@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
+from tensorflow.python.ops import control_flow_util
 from tensorflow.python.saved_model import save_context
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "executing_eagerly",
     "graph_is_eager_outside",
     "handle",
+    "in_xla",
     "let_run_in_any_order",
     "saving_model",
     "tape_may_record",
@@ -107,3 +109,8 @@ def saving_model() -> bool:
     of ours, or the model would not load elsewhere.
     """
     return bool(save_context.in_save_context())
+
+
+def in_xla() -> bool:
+    """Returns whether XLA compiles the function that an op called here goes into."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))

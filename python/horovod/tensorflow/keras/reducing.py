@@ -1,0 +1,121 @@
+"""What a distributed Keras optimizer does with the gradients of a backward pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import _compat
+from horovod.tensorflow.keras.gradient_sums import GradientSums
+from horovod.tensorflow.reduction import GradientReduction
+
+__all__ = ["StepReduction"]
+
+
+@dataclass
+class StepReduction:
+    """The reduction of one optimizer's gradients, pass by pass.
+
+    Attributes:
+      reduction: over the ranks.
+      sums: of the backward passes of one step; None when each pass is a step.
+      step_counts_updates: whether `optimizer.iterations` counts updates instead of passes.
+      local_layers: Keras layers whose gradients stay on their rank.
+      transform_gradients: what to make of (gradient, variable) pairs just before the reduction.
+      last: whether the pass that is being applied is the last one of its step, a bool of shape
+        []; None outside `aggregate` and `apply_gradients`.
+      suspended: whether gradients come reduced already.
+    """
+
+    reduction: GradientReduction
+    sums: GradientSums | None
+    step_counts_updates: bool
+    local_layers: Sequence[Any]
+    transform_gradients: Callable[[list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]] | None
+    last: tf.Tensor | None = None
+    suspended: bool = False
+
+    @contextlib.contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Takes gradients as reduced, inside of a `with`."""
+        self.suspended = True
+        try:
+            yield
+        finally:
+            self.suspended = False
+
+    def keep_local(self, variable: Any) -> None:
+        """Leaves the gradient of a variable on its rank from now on."""
+        self.reduction.keep_local(_compat.tensorflow_variable(variable))
+
+    def pairs(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Takes the gradients of one pass.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs; the variables of TensorFlow or of Keras 3.
+
+        Returns:
+          Pairs of the reduced gradients and the same variables.  In a pass that is not the last
+          one of its step the gradients are zeros, which `last` says are not to be applied.
+        """
+        pairs = list(grads_and_vars)
+        gradients = [gradient for gradient, _ in pairs]
+        variables = [variable for _, variable in pairs]
+        if self.sums is None or not pairs:
+            return list(zip(self.reduce(gradients, variables), variables))
+        inner = [_compat.tensorflow_variable(variable) for variable in variables]
+        self.last, totals = self.sums.add(gradients, inner)
+        there = [(total, of) for total, of in zip(totals, variables) if total is not None]
+        reduced = iter(
+            tf.cond(
+                self.last,
+                lambda: self.reduce([total for total, _ in there], [of for _, of in there]),
+                lambda: [tf.zeros_like(total) for total, _ in there],
+            )
+            if there
+            else ()
+        )
+        filled = [None if total is None else next(reduced) for total in totals]
+        return list(zip(filled, variables))
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
+        """Transforms gradients and reduces them over the ranks.
+
+        Args:
+          gradients: tensors, `tf.IndexedSlices` or None.
+          variables: what they belong to.
+
+        Returns:
+          The reduced gradients, in order.
+
+        Raises:
+          ValueError: XLA compiles this code; or the transformation returns another number of
+            gradients.
+        """
+        self._refuse_xla()
+        if variables is None:
+            return self.reduction.reduce(gradients)
+        if self.transform_gradients is not None:
+            changed = list(self.transform_gradients(list(zip(gradients, variables))))
+            if len(changed) != len(gradients):
+                raise ValueError(
+                    f"{self.reduction.scope}: transform_gradients was given {len(gradients)} pairs "
+                    f"(gradient, variable) and returned {len(changed)}; return one for each"
+                )
+            gradients = [gradient for gradient, _ in changed]
+        for layer in self.local_layers:
+            for variable in layer.trainable_weights:
+                self.keep_local(variable)
+        sources = [_compat.tensorflow_variable(variable) for variable in variables]
+        return self.reduction.reduce(gradients, sources)
+
+    def _refuse_xla(self) -> None:
+        if _compat.in_xla():
+            raise ValueError(
+                f"{self.reduction.scope}: XLA compiles this step, and collectives have no XLA "
+                "kernel yet; pass jit_compile=False to model.compile() or tf.function()"
+            )

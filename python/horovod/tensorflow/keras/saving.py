@@ -1,0 +1,52 @@
+"""Loading a model with a distributed optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.keras.optimizer import distributed_optimizer
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: type[Compressor] = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Loads a Keras model, and makes its optimizer apply the gradients of all ranks.
+
+    A model is saved with the optimizer as it was before `DistributedOptimizer`, so any program can
+    load it; this function is for going on with training.  The optimizer keeps its slots, its
+    iterations and its learning rate.
+
+    Args:
+      filepath: what `model.save` wrote: .keras, .h5 or a SavedModel folder.
+      custom_optimizers: optimizer classes of the program, which the file names.
+      custom_objects: other objects of the program, by the names in the file.
+      compression: for the wire; see `DistributedOptimizer`.
+      legacy_opts: accepted for old programs; the file says whether its optimizer is a legacy one.
+
+    Returns:
+      The model; one that was saved without an optimizer has none.
+
+    Raises:
+      ValueError: the optimizer's gradients cannot be reduced; see `DistributedOptimizer`.
+    """
+    objects = {kind.__name__: kind for kind in custom_optimizers or ()}
+    objects.update(custom_objects or {})
+    model = tf.keras.models.load_model(filepath, custom_objects=objects)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        # Past the model's tracking: what a checkpoint of it holds is the optimizer's state, and
+        # that it tracks already.
+        object.__setattr__(
+            model, "optimizer", distributed_optimizer(optimizer, compression=compression)
+        )
+    return model

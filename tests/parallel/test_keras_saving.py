@@ -1,0 +1,155 @@
+"""Models saved during training load where this package is not installed; load_model goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.harness.pool import run_ranks
+from tests.parallel import keras_models as models
+
+# In a process that cannot import this package: weights and optimizer state of each file.
+LOAD = """
+import json, sys
+sys.modules["horovod"] = None
+import numpy as np
+import tensorflow as tf
+result = {}
+for path in sys.argv[1:]:
+    model = tf.keras.models.load_model(path)
+    optimizer = model.optimizer
+    inner = getattr(optimizer, "inner_optimizer", None) or optimizer
+    result[path] = [type(optimizer).__name__, type(inner).__name__, int(optimizer.iterations),
+                    float(np.array(optimizer.learning_rate)),
+                    [np.array(weight).tolist() for weight in model.get_weights()]]
+print(json.dumps(result))
+"""
+
+
+def _cases() -> dict:
+    """Returns what makes a distributed optimizer, and the formats to save it in."""
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    keras = tf.keras.optimizers
+    cases = {"adam": lambda: hvd.DistributedOptimizer(keras.Adam(0.125))}
+    if models.is_keras_3():
+        scaling = keras.LossScaleOptimizer
+    else:
+        scaling = tf.keras.mixed_precision.LossScaleOptimizer
+        cases["legacy"] = lambda: hvd.DistributedOptimizer(keras.legacy.Adam(0.125))
+    cases["scaled"] = lambda: hvd.DistributedOptimizer(scaling(keras.SGD(0.125, 0.5)))
+    cases["scaling"] = lambda: scaling(hvd.DistributedOptimizer(keras.SGD(0.125, 0.5)))
+    cases["passes"] = lambda: hvd.DistributedOptimizer(
+        keras.RMSprop(0.125), backward_passes_per_step=2
+    )
+    return cases
+
+
+def _save(folder: str) -> dict:
+    """Trains one step of each case, and saves it; each format takes a model of its own."""
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    formats = [".keras", ".h5"] if models.is_keras_3() else [".keras", ".h5", ""]
+    saved = {}
+    for kind, make in _cases().items():
+        for suffix in formats:
+            if suffix == "" and kind not in ("adam", "scaled"):
+                continue  # SavedModel is slow
+            model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+            optimizer = make()
+            model.compile(optimizer, loss="mse", run_eagerly=True)
+            x = np.full((2, 2), 1.0 + hvd.rank(), np.float32)
+            for _ in range(2):
+                model.train_on_batch(x, np.zeros((2, 1), np.float32))
+            if hvd.rank() == 0:
+                path = f"{folder}/{kind}{suffix}"
+                model.save(path)
+                inner = getattr(optimizer, "inner_optimizer", None) or optimizer
+                saved[path] = [
+                    type(optimizer).__name__,
+                    type(inner).__name__,
+                    int(optimizer.iterations),
+                    float(np.array(optimizer.learning_rate)),
+                    [weight.tolist() for weight in model.get_weights()],
+                ]
+    return saved
+
+
+def _load_and_go_on(paths: list[str]) -> None:
+    """Two steps after loading, all ranks have the same bits, and slots were kept."""
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+    from horovod.tensorflow.keras import _override_points
+
+    hvd.init()
+    for path in paths:
+        plain = tf.keras.models.load_model(path)
+        model = hvd.load_model(path, compression=hvd.Compression.fp16)
+        assert isinstance(model.optimizer, type(plain.optimizer)), path
+        slots = [_override_points.state(each.optimizer) for each in (plain, model)]
+        assert len(slots[0]) == len(slots[1]) > 1, path
+        for left, right in zip(*slots):
+            np.testing.assert_array_equal(np.array(left), np.array(right), err_msg=path)
+        x = np.full((2, 2), 0.1 * (1.0 + hvd.rank()), np.float32)
+        model.fit(x, np.zeros((2, 1), np.float32), epochs=2, verbose=0)
+        assert int(model.optimizer.iterations) == 4, path
+        models.same_on_all_ranks(model.get_weights())
+        with pytest.raises(ValueError, match="distributed already"):
+            hvd.DistributedOptimizer(model.optimizer)
+
+
+@pytest.mark.smoke
+def test_saved_models_load_without_this_package_and_with_it(tmp_path):
+    saved = run_ranks(_save, 2, str(tmp_path), timeout_s=120)[0]
+    loader = subprocess.run(
+        [sys.executable, "-c", LOAD, *saved], capture_output=True, text=True, timeout=180
+    )
+    assert loader.returncode == 0, loader.stderr[-4000:]
+    assert json.loads(loader.stdout.splitlines()[-1]) == saved
+    run_ranks(_load_and_go_on, 2, list(saved), timeout_s=180)
+
+
+def _own_classes(folder: str) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+
+    class Mine(tf.keras.optimizers.SGD):
+        """A program's own optimizer."""
+
+    @tf.keras.utils.register_keras_serializable("tests")
+    class Registered(tf.keras.optimizers.SGD):
+        """One that Keras knows by name."""
+
+    for kind, options in ((Mine, {"custom_optimizers": [Mine]}), (Registered, {})):
+        for suffix in (".keras", ".h5"):
+            model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+            model.compile(hvd.DistributedOptimizer(kind(0.25)), loss="mse")
+            path = f"{folder}/{kind.__name__}-{hvd.rank()}{suffix}"
+            model.save(path)
+            loaded = hvd.load_model(path, **options)
+            assert isinstance(loaded.optimizer, kind), path
+            assert type(loaded.optimizer) is not kind
+
+    # A model without an optimizer.
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.save(f"{folder}/plain-{hvd.rank()}.keras")
+    loaded = hvd.load_model(f"{folder}/plain-{hvd.rank()}.keras", legacy_opts=True)
+    assert getattr(loaded, "optimizer", None) is None
+
+
+@pytest.mark.smoke
+def test_optimizers_of_programs_own_classes_load(tmp_path):
+    run_ranks(_own_classes, 1, str(tmp_path))
