@@ -31,56 +31,51 @@ print(json.dumps(result))
 
 
 def _cases() -> dict:
-    """Returns what makes a distributed optimizer, and the formats to save it in."""
+    """Returns what makes an optimizer with the help of a function that distributes one."""
     import tensorflow as tf
 
-    import horovod.tensorflow.keras as hvd
-
     keras = tf.keras.optimizers
-    cases = {"adam": lambda: hvd.DistributedOptimizer(keras.Adam(0.125))}
+    cases = {"adam": lambda wrap: wrap(keras.Adam(0.125))}
     if models.is_keras_3():
         scaling = keras.LossScaleOptimizer
     else:
         scaling = tf.keras.mixed_precision.LossScaleOptimizer
-        cases["legacy"] = lambda: hvd.DistributedOptimizer(keras.legacy.Adam(0.125))
-    cases["scaled"] = lambda: hvd.DistributedOptimizer(scaling(keras.SGD(0.125, 0.5)))
-    cases["scaling"] = lambda: scaling(hvd.DistributedOptimizer(keras.SGD(0.125, 0.5)))
-    cases["passes"] = lambda: hvd.DistributedOptimizer(
-        keras.RMSprop(0.125), backward_passes_per_step=2
-    )
+        cases["legacy"] = lambda wrap: wrap(keras.legacy.Adam(0.125))
+    cases["scaled"] = lambda wrap: wrap(scaling(keras.SGD(0.125, 0.5)))
+    cases["scaling"] = lambda wrap: scaling(wrap(keras.RMSprop(0.125)))
     return cases
 
 
-def _save(folder: str) -> dict:
-    """Trains one step of each case, and saves it; each format takes a model of its own."""
+def _save(folder: str) -> list[tuple[str, str, list]]:
+    """Trains each case with a distributed optimizer and with a plain one, and saves both.
+
+    Returns:
+      On rank 0, for each case and format the two paths, and the weights of the first.
+    """
     import tensorflow as tf
 
     import horovod.tensorflow.keras as hvd
 
     hvd.init()
     formats = [".keras", ".h5"] if models.is_keras_3() else [".keras", ".h5", ""]
-    saved = {}
+    saved = []
     for kind, make in _cases().items():
         for suffix in formats:
-            if suffix == "" and kind not in ("adam", "scaled"):
+            if suffix == "" and kind != "scaled":
                 continue  # SavedModel is slow
-            model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
-            optimizer = make()
-            model.compile(optimizer, loss="mse", run_eagerly=True)
-            x = np.full((2, 2), 1.0 + hvd.rank(), np.float32)
-            for _ in range(2):
-                model.train_on_batch(x, np.zeros((2, 1), np.float32))
-            if hvd.rank() == 0:
-                path = f"{folder}/{kind}{suffix}"
-                model.save(path)
-                inner = getattr(optimizer, "inner_optimizer", None) or optimizer
-                saved[path] = [
-                    type(optimizer).__name__,
-                    type(inner).__name__,
-                    int(optimizer.iterations),
-                    float(np.array(optimizer.learning_rate)),
-                    [weight.tolist() for weight in model.get_weights()],
-                ]
+            paths, weights = [], []
+            for name, wrap in (("ours", hvd.DistributedOptimizer), ("plain", lambda plain: plain)):
+                # Each format takes a model of its own: saving may change one.
+                model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+                model.compile(make(wrap), loss="mse", run_eagerly=True)
+                x = np.full((2, 2), 1.0 + hvd.rank(), np.float32)
+                for _ in range(2):
+                    model.train_on_batch(x, np.zeros((2, 1), np.float32))
+                paths.append(f"{folder}/{name}-{kind}{suffix}")
+                weights.append([weight.tolist() for weight in model.get_weights()])
+                if hvd.rank() == 0:
+                    model.save(paths[-1])
+            saved.append((*paths, weights[0]))
     return saved
 
 
@@ -97,12 +92,12 @@ def _load_and_go_on(paths: list[str]) -> None:
         model = hvd.load_model(path, compression=hvd.Compression.fp16)
         assert isinstance(model.optimizer, type(plain.optimizer)), path
         slots = [_override_points.state(each.optimizer) for each in (plain, model)]
-        assert len(slots[0]) == len(slots[1]) > 1, path
+        assert len(slots[0]) == len(slots[1]), path
         for left, right in zip(*slots):
             np.testing.assert_array_equal(np.array(left), np.array(right), err_msg=path)
         x = np.full((2, 2), 0.1 * (1.0 + hvd.rank()), np.float32)
         model.fit(x, np.zeros((2, 1), np.float32), epochs=2, verbose=0)
-        assert int(model.optimizer.iterations) == 4, path
+        assert int(model.optimizer.iterations) == int(plain.optimizer.iterations) + 2, path
         models.same_on_all_ranks(model.get_weights())
         with pytest.raises(ValueError, match="distributed already"):
             hvd.DistributedOptimizer(model.optimizer)
@@ -111,12 +106,17 @@ def _load_and_go_on(paths: list[str]) -> None:
 @pytest.mark.smoke
 def test_saved_models_load_without_this_package_and_with_it(tmp_path):
     saved = run_ranks(_save, 2, str(tmp_path), timeout_s=120)[0]
+    paths = [path for ours, plain, _ in saved for path in (ours, plain)]
     loader = subprocess.run(
-        [sys.executable, "-c", LOAD, *saved], capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", LOAD, *paths], capture_output=True, text=True, timeout=180
     )
     assert loader.returncode == 0, loader.stderr[-4000:]
-    assert json.loads(loader.stdout.splitlines()[-1]) == saved
-    run_ranks(_load_and_go_on, 2, list(saved), timeout_s=180)
+    loaded = json.loads(loader.stdout.splitlines()[-1])
+    for ours, plain, weights in saved:
+        assert loaded[ours][-1] == weights, ours
+        # Kind, iterations and learning rate, which Keras itself loses in some formats.
+        assert loaded[ours][:-1] == loaded[plain][:-1], ours
+    run_ranks(_load_and_go_on, 2, [ours for ours, _, _ in saved], timeout_s=180)
 
 
 def _own_classes(folder: str) -> None:

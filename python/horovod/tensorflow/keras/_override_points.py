@@ -35,9 +35,9 @@ __all__ = [
     "distributed",
     "inner_optimizer",
     "is_keras",
+    "is_replaced_by_keras",
     "momentum_slots",
     "state",
-    "usable",
 ]
 
 
@@ -354,15 +354,12 @@ def distributed(original: Any, reduction: StepReduction, new_reduction: Any) -> 
     return result
 
 
-def usable(optimizer: Any) -> Any:
-    """Returns the optimizer that Keras will use for another.
+def is_replaced_by_keras(optimizer: Any) -> bool:
+    """Returns whether Keras trains with another optimizer instead of this one.
 
-    With TensorFlow 2 behavior off, Keras 2 makes a legacy optimizer of a new one when it compiles a
-    model: of ours too, and it would not reduce.  So this is done before.
+    With TensorFlow 2 behavior off, `compile` of Keras 2 makes a legacy optimizer of a new one.
     """
-    if _generation(optimizer) != "2" or tf.__internal__.tf2.enabled():
-        return optimizer
-    return _library(optimizer).__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
+    return _generation(optimizer) == "2" and not tf.__internal__.tf2.enabled()
 
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:

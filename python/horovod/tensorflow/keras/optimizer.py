@@ -31,6 +31,12 @@ def _check(who: str, optimizer: Any) -> None:
             f"{who}: the optimizer is distributed already: its gradients would be reduced twice; "
             "wrap it once"
         )
+    if _override_points.is_replaced_by_keras(optimizer):
+        kind = type(optimizer).__name__
+        raise ValueError(
+            f"{who}: with TensorFlow 2 behavior off, Keras makes a legacy optimizer of a new one, "
+            f"and that would not reduce; pass a tf.keras.optimizers.legacy.{kind}"
+        )
     if _override_points.is_keras(optimizer):
         return
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
@@ -98,7 +104,6 @@ def distributed_optimizer(
             transform_gradients=transform_gradients,
         )
 
-    optimizer = _override_points.usable(optimizer)
     return _override_points.distributed(optimizer, new_reduction(), new_reduction)
 
 

@@ -32,6 +32,13 @@ def _scale(variables: list[Any], factor: float) -> None:
             tf.compat.v1.keras.backend.set_value(variable, _evaluate(variable) * factor)
 
 
+def _steps_of(params: dict[str, Any]) -> int | None:
+    """Returns how many batches `fit` says that an epoch has; in graphs, it says samples."""
+    if params.get("samples") and params.get("batch_size"):
+        return -(-int(params["samples"]) // int(params["batch_size"]))
+    return params.get("steps")
+
+
 class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` in a range of epochs.
 
@@ -81,7 +88,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
             its own.
         """
         if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = self.params.get("steps")
+            self.steps_per_epoch = _steps_of(self.params)
             if not self.steps_per_epoch or self.steps_per_epoch < 0:
                 raise ValueError(
                     f"{type(self).__name__}: fit() does not know how many batches an epoch has, "
@@ -90,9 +97,9 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
                 )
         schedules = tf.keras.optimizers.schedules.LearningRateSchedule
         optimizer = _override_points.inner_optimizer(self.model.optimizer) or self.model.optimizer
-        own = getattr(optimizer, "_learning_rate", None) or getattr(
-            optimizer, "learning_rate", None
-        )
+        own = getattr(optimizer, "_learning_rate", None)
+        if own is None:  # as in legacy ones
+            own = getattr(optimizer, "learning_rate", None)
         if isinstance(own, schedules):
             raise ValueError(
                 f"{type(self).__name__}: the optimizer's learning rate is a "
