@@ -81,6 +81,15 @@ def _broadcast() -> None:
         model.fit(x, 0 * x, callbacks=[callback], verbose=0)
         np.testing.assert_allclose(model.get_weights()[0], [[1.0 + rank]])
 
+    # Keras 2 takes tf.compat.v1 optimizers, and passes their compute_gradients by.
+    if not models.is_keras_3():
+        import horovod.tensorflow
+
+        descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        model.compile(horovod.tensorflow.DistributedOptimizer(descent), loss=_output)
+        with pytest.raises(ValueError, match="DistributedOptimizer of a"):
+            model.fit(x, 0 * x, callbacks=[callback], verbose=0)
+
     # The random seeds of dropout are no variable that a collective carries; XLA is turned off.
     model = tf.keras.Sequential(
         [

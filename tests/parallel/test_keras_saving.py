@@ -46,6 +46,14 @@ def _cases() -> dict:
     return cases
 
 
+def _model():
+    """Not a Sequential model: Keras 3 cannot go on to train one that it loads from .h5."""
+    import tensorflow as tf
+
+    inputs = tf.keras.Input((2,))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
+
+
 def _save(folder: str) -> list[tuple[str, str, list]]:
     """Trains each case with a distributed optimizer and with a plain one, and saves both.
 
@@ -66,8 +74,9 @@ def _save(folder: str) -> list[tuple[str, str, list]]:
             paths, weights = [], []
             for name, wrap in (("ours", hvd.DistributedOptimizer), ("plain", lambda plain: plain)):
                 # Each format takes a model of its own: saving may change one.
-                model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
-                model.compile(make(wrap), loss="mse", run_eagerly=True)
+                model = _model()
+                loss = tf.keras.losses.MeanSquaredError()
+                model.compile(make(wrap), loss=loss, run_eagerly=True)
                 x = np.full((2, 2), 1.0 + hvd.rank(), np.float32)
                 for _ in range(2):
                     model.train_on_batch(x, np.zeros((2, 1), np.float32))
@@ -135,8 +144,9 @@ def _own_classes(folder: str) -> None:
 
     for kind, options in ((Mine, {"custom_optimizers": [Mine]}), (Registered, {})):
         for suffix in (".keras", ".h5"):
-            model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
-            model.compile(hvd.DistributedOptimizer(kind(0.25)), loss="mse")
+            model = _model()
+            loss = tf.keras.losses.MeanSquaredError()  # "mse" does not load from Keras 3's .h5
+            model.compile(hvd.DistributedOptimizer(kind(0.25)), loss=loss)
             path = f"{folder}/{kind.__name__}-{hvd.rank()}{suffix}"
             model.save(path)
             loaded = hvd.load_model(path, **options)
@@ -144,7 +154,7 @@ def _own_classes(folder: str) -> None:
             assert type(loaded.optimizer) is not kind
 
     # A model without an optimizer.
-    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model = _model()
     model.save(f"{folder}/plain-{hvd.rank()}.keras")
     loaded = hvd.load_model(f"{folder}/plain-{hvd.rank()}.keras", legacy_opts=True)
     assert getattr(loaded, "optimizer", None) is None

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import types
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -336,17 +337,18 @@ def distributed(original: Any, reduction: StepReduction, new_reduction: Any) -> 
     base = type(original)
     library = _library(original)
     own = base.__module__.split(".")[0] != library.__name__  # a class of the program
-    kind = type(base)(
+    body = {
+        # The names under which Keras 2 exports a class are the class's own attributes.
+        **{name: value for name, value in vars(base).items() if "_api_names" in name},
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+        "_hvd_new_reduction": staticmethod(new_reduction),
+    }
+    kind = types.new_class(
         str(library.saving.get_registered_name(base)) if own else base.__name__,
         (_extension_for(original), base),
-        {
-            # The names under which Keras 2 exports a class are the class's own attributes.
-            **{name: value for name, value in vars(base).items() if "_api_names" in name},
-            "__module__": base.__module__,
-            "__qualname__": base.__qualname__,
-            "__doc__": base.__doc__,
-            "_hvd_new_reduction": staticmethod(new_reduction),
-        },
+        exec_body=lambda namespace: namespace.update(body),
     )
     result: Any = object.__new__(kind)
     object.__setattr__(result, "__dict__", original.__dict__)

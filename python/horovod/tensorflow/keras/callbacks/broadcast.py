@@ -56,9 +56,21 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         self._local.add(_reference(var))
 
     def set_model(self, model: Any) -> None:
-        """Takes the model that is about to be trained."""
+        """Takes the model that is about to be trained.
+
+        Raises:
+          ValueError: its optimizer is a distributed one of tf.compat.v1, and the code is eager.
+        """
         super().set_model(model)
         optimizer = getattr(model, "optimizer", None)
+        if _compat.executing_eagerly() and isinstance(
+            getattr(optimizer, "optimizer", None), Extension
+        ):
+            raise ValueError(
+                f"model {model.name!r}: in eager code, Keras calls only apply_gradients() of a "
+                "tf.compat.v1 optimizer, which does not reduce; compile the model with a "
+                "DistributedOptimizer of a tf.keras optimizer"
+            )
         inner = _override_points.inner_optimizer(optimizer)
         distributed = isinstance(optimizer, Extension) or isinstance(inner, Extension)
         if distributed and getattr(model, "jit_compile", False):

@@ -55,6 +55,15 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
         what `fit` says.
     """
 
+    initial_lr: float
+    multiplier: Callable[[float], float]
+    start_epoch: int
+    end_epoch: int | None
+    staircase: bool
+    momentum_correction: bool
+    steps_per_epoch: int | None
+    current_epoch: int
+
     def __init__(
         self,
         initial_lr: float,
@@ -72,7 +81,7 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
                 "learning rate that the multiplier is applied to"
             )
         self.initial_lr = initial_lr
-        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        self.multiplier = multiplier if callable(multiplier) else lambda _: float(multiplier)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase or not callable(multiplier)
