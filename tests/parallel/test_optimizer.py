@@ -7,7 +7,8 @@ import pytest
 
 from tests.harness.pool import run_ranks
 
-OPTIMIZERS = ("GradientDescent", "Momentum", "Adam")
+OPTIMIZERS = ("GradientDescent", "Momentum", "Adam", "Adagrad", "RMSProp")
+OTHERS = ("Adadelta", "AdagradDA", "Ftrl", "ProximalAdagrad", "ProximalGradientDescent")
 EXAMPLES, FEATURES, WORDS, WIDTH = 12, 4, 7, 3  # EXAMPLES divides by 1, 2 and 3 ranks
 
 
@@ -15,11 +16,8 @@ def _new(kind: str):
     import tensorflow as tf
 
     train = tf.compat.v1.train
-    if kind == "Momentum":
-        return train.MomentumOptimizer(0.05, 0.9)
-    return {"GradientDescent": train.GradientDescentOptimizer, "Adam": train.AdamOptimizer}[kind](
-        0.05
-    )
+    more = {"Momentum": lambda: [0.9], "AdagradDA": lambda: [train.get_or_create_global_step()]}
+    return getattr(train, f"{kind}Optimizer")(0.05, *more.get(kind, list)())
 
 
 def _model(resource: bool):
@@ -56,11 +54,36 @@ def _train(kind: str, resource: bool, distributed: bool, options: dict, mine: sl
         optimizer = _new(kind)
         if distributed:
             optimizer = hvd.DistributedOptimizer(optimizer, **options)
-        train = optimizer.minimize(loss)
+        step = tf.compat.v1.train.get_or_create_global_step()
+        train = optimizer.minimize(loss, global_step=step)
         session.run(tf.compat.v1.global_variables_initializer())
+        parts = np.split(np.arange(EXAMPLES)[mine], options.get("backward_passes_per_step", 1))
         for _ in range(8):
-            session.run(train, {features: x[mine], words: w[mine]})
+            for part in parts:
+                session.run(train, {features: x[part], words: w[part]})
         return session.run(variables)
+
+
+def _cases(few: bool) -> list[tuple]:
+    """(optimizer, with resource variables, options, tolerance)."""
+    import horovod.tensorflow as hvd
+
+    passes = {"backward_passes_per_step": 2, "average_aggregated_gradients": True}
+    if few:
+        return [(kind, True, options, 1e-5) for kind in OPTIMIZERS for options in ({}, passes)]
+    cases = [(kind, True, {}, 1e-5) for kind in OTHERS]
+    for kind in OPTIMIZERS:
+        for resource in (False, True):
+            cases += [(kind, resource, {}, 1e-5), (kind, resource, passes, 1e-5)]
+    for kind in OPTIMIZERS[:3]:
+        # v1 Adam adds duplicate rows first, so sparse and dense updates differ only for rows
+        # without a gradient; over the whole batch these are the same rows.
+        cases += [
+            (kind, True, {"sparse_as_dense": True, **passes}, 1e-5),
+            (kind, True, {"sparse_as_dense": True, "gradient_predivide_factor": 2.0}, 1e-5),
+            (kind, True, {"compression": hvd.Compression.fp16}, 1e-2),
+        ]
+    return cases
 
 
 def _equals_the_whole_batch() -> None:
@@ -70,30 +93,23 @@ def _equals_the_whole_batch() -> None:
     rank, size = hvd.rank(), hvd.size()
     per_rank = EXAMPLES // size
     mine = slice(rank * per_rank, (rank + 1) * per_rank)
-    for kind in OPTIMIZERS:
-        for resource in (False, True):
-            whole = _train(kind, resource, False, {}, slice(None))
-            for options, tolerance in (
-                ({}, 1e-5),
-                ({"sparse_as_dense": True}, 1e-5),
-                ({"sparse_as_dense": True, "gradient_predivide_factor": 2.0}, 1e-5),
-                ({"compression": hvd.Compression.fp16}, 1e-2),
-            ):
-                # v1 Adam adds duplicate rows first, so sparse and dense updates differ only for
-                # rows without a gradient; over the whole batch these are the same rows.
-                parts = _train(kind, resource, True, options, mine)
-                for part, all_at_once in zip(parts, whole):
-                    np.testing.assert_allclose(
-                        part,
-                        all_at_once,
-                        rtol=tolerance,
-                        atol=tolerance,
-                        err_msg=f"{kind} resource={resource} {options}",
-                    )
-                # The same bits on all ranks.
-                for part in parts:
-                    gathered = hvd.allgather(part[None]).numpy()
-                    np.testing.assert_array_equal(gathered, np.stack([part] * size))
+    wholes: dict[str, list] = {}
+    for kind, resource, options, tolerance in _cases(few=size != 2):
+        if kind not in wholes:
+            wholes[kind] = _train(kind, resource, False, {}, slice(None))
+        parts = _train(kind, resource, True, options, mine)
+        for part, whole in zip(parts, wholes[kind]):
+            np.testing.assert_allclose(
+                part,
+                whole,
+                rtol=tolerance,
+                atol=tolerance,
+                err_msg=f"{kind} resource={resource} {options}",
+            )
+        # The same bits on all ranks.
+        flat = np.concatenate([part.ravel() for part in parts])
+        gathered = hvd.allgather(flat[None]).numpy()
+        np.testing.assert_array_equal(gathered, np.stack([flat] * size))
 
 
 @pytest.mark.smoke

@@ -141,3 +141,85 @@ def test_training_with_the_tape_equals_one_process_with_the_whole_batch():
     alone = run_ranks(_training_equals_the_whole_batch, 1)[0]
     for weights in run_ranks(_training_equals_the_whole_batch, 3):
         np.testing.assert_allclose(weights, alone, rtol=1e-5)
+
+
+def _partial() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    mean = (size + 1) / 2
+    dense = tf.keras.layers.Dense
+    shared = dense(1, use_bias=False, kernel_initializer="ones", name="shared")
+    own = dense(1, use_bias=False, kernel_initializer="ones", name="own")
+    x = tf.ones([1, 1])
+
+    def step(layers, persistent=False, **options):
+        # The layer of the rank's own has no variables before its first call.
+        with tf.GradientTape(persistent=persistent) as tape:
+            loss = (rank + 1.0) * tf.reduce_sum(shared(x) + own(x))
+        tape = hvd.PartialDistributedGradientTape(tape, local_layers=layers, **options)
+        assert isinstance(tape, tf.GradientTape)
+        sources = {"own": own.trainable_variables, "rest": (shared.trainable_variables[0],)}
+        gradients = tape.gradient(loss, sources)
+        return tape, loss, sources, gradients
+
+    for scale, expected in ((True, (rank + 1) / size), (False, rank + 1)):
+        for layers in (own, [own]):
+            tape, _, sources, got = step(layers, scale_local_gradients=scale)
+            np.testing.assert_allclose(got["own"][0], [[expected]], rtol=1e-6)
+            np.testing.assert_allclose(got["rest"][0], [[mean]], rtol=1e-6)
+            for arguments in ((), (got,), (got, sources)):
+                local, rest = tape.get_local_and_global_gradients(*arguments)
+                assert len(local) == len(rest) == 1
+                np.testing.assert_allclose(local[0], got["own"][0])
+                np.testing.assert_allclose(rest[0], got["rest"][0])
+
+    # In a function; and a persistent tape, asked twice.
+    function = tf.function(lambda: step([own])[3])
+    for got in (function(), function()):
+        np.testing.assert_allclose(got["own"][0], [[(rank + 1) / size]], rtol=1e-6)
+        np.testing.assert_allclose(got["rest"][0], [[mean]], rtol=1e-6)
+    tape, loss, sources, got = step([own], persistent=True, groups=1)
+    again = tape.gradient(loss, sources["rest"][0])
+    np.testing.assert_allclose(again, got["rest"][0])
+    local, rest = tape.get_local_and_global_gradients()
+    assert local == [] and rest[0] is again
+
+    # Without local layers it is the whole tape; more sources may be made local.
+    tape = step(None)[0]
+    assert len(tape.get_local_and_global_gradients()[1]) == 2
+    tape.register_local_source(shared.trainable_variables[0])
+    assert len(tape.get_local_and_global_gradients()[0]) == 1
+    with pytest.raises(ValueError, match="1 gradients for 2 sources"):
+        tape.get_local_and_global_gradients([tf.constant(1.0)])
+    fresh = hvd.PartialDistributedGradientTape(tf.GradientTape())
+    with pytest.raises(ValueError, match=r"call gradient\(\) first"):
+        fresh.get_local_and_global_gradients()
+
+
+@pytest.mark.smoke
+def test_a_partial_tape_leaves_the_gradients_of_local_layers():
+    run_ranks(_partial, 2)
+
+
+def _adasum() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    # What is parallel is averaged, what is orthogonal added.
+    x, y = tf.Variable([1.0, 1.0]), tf.Variable(tf.zeros([2, 2]))
+    with tf.GradientTape(persistent=True) as tape:
+        parallel = (hvd.rank() + 1.0) * tf.reduce_sum(x)
+        orthogonal = tf.reduce_sum(tf.gather(y, [hvd.rank()]))
+    tape = hvd.DistributedGradientTape(tape, op=hvd.Adasum, sparse_as_dense=True)
+    np.testing.assert_allclose(tape.gradient(parallel, x), [1.5, 1.5])
+    np.testing.assert_allclose(tape.gradient(orthogonal, y), np.ones((2, 2)))
+
+
+def test_a_tape_with_adasum():
+    run_ranks(_adasum, 2)

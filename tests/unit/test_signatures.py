@@ -75,7 +75,7 @@ Compression.fp16.compress(tensor)
 DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense='', device_sparse='', \
 {NONE}, sparse_as_dense=False, backward_passes_per_step=1, op=Average, \
 gradient_predivide_factor=1.0, average_aggregated_gradients=False, num_groups=0, groups=None, \
-{GLOBAL}, scale_local_gradients=True)
+{GLOBAL}, scale_local_gradients=True, step_counts_updates=False)
 DistributedGradientTape(gradtape, device_dense='', device_sparse='', {NONE}, \
 sparse_as_dense=False, op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, \
 {GLOBAL}, scale_local_gradients=True)
@@ -90,13 +90,12 @@ pin_gpu(config=None, memory_growth=True, oversubscribe=False)
 op_library_path()
 """
 
-NOT_BUILT_YET = {
-    "PartialDistributedGradientTape",
-}
+NOT_BUILT_YET = {}
 
 # Modules that programs import names from, beside horovod.tensorflow itself.
 OLD_PATHS = {
     "horovod.tensorflow.compression": "Compression Compressor FP16Compressor NoneCompressor",
+    "horovod.tensorflow.gradient_aggregation": "LocalGradientAggregationHelper",
     "horovod.tensorflow.functions": "broadcast_global_variables broadcast_variables",
     "horovod.tensorflow.mpi_ops": "Adasum Average Max Min Product Sum _allreduce allgather "
     "alltoall broadcast broadcast_ grouped_allgather handle_average_backwards_compatibility init "
@@ -104,8 +103,8 @@ OLD_PATHS = {
     "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization",
     "horovod.tensorflow.util": "_executing_eagerly check_extension refs_to_vars split_list "
     "vars_to_refs",
-    "horovod.tensorflow": "Adasum Average Max Min Product Sum check_extension "
-    "check_num_rank_power_of_2 global_process_set gpu_available "
+    "horovod.tensorflow": "Adasum Average LocalGradientAggregationHelper Max Min Product Sum "
+    "check_extension check_num_rank_power_of_2 global_process_set gpu_available "
     "handle_average_backwards_compatibility mpi_ops refs_to_vars split_list vars_to_refs",
 }
 

@@ -67,6 +67,7 @@ from horovod.tensorflow.functions import (
     broadcast_variables,
 )
 from horovod.tensorflow.gpu import pin_gpu
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.grouped import (
     grouped_allgather,
     grouped_allreduce,
@@ -87,7 +88,7 @@ from horovod.tensorflow.rank_ops import (
     rank_op,
     size_op,
 )
-from horovod.tensorflow.tape import DistributedGradientTape
+from horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from horovod.tensorflow.tensorboard_hook import TensorBoardHook
 from horovod.tensorflow.variable_refs import refs_to_vars, vars_to_refs
 
@@ -106,9 +107,11 @@ __all__ = [
     "Compressor",
     "DistributedGradientTape",
     "DistributedOptimizer",
+    "LocalGradientAggregationHelper",
     "Max",
     "MetricAverageHook",
     "Min",
+    "PartialDistributedGradientTape",
     "ProcessSet",
     "Product",
     "Sum",
@@ -175,8 +178,6 @@ __all__ = [
 _NOT_BUILT_YET = frozenset(
     {
         "DistributedAdasumOptimizer",
-        "LocalGradientAggregationHelper",
-        "PartialDistributedGradientTape",
         "elastic",
     }
 )

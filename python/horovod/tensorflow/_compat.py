@@ -6,6 +6,7 @@ Private names of TensorFlow are touched here and nowhere else.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,12 +16,15 @@ from tensorflow.python.saved_model import save_context
 
 __all__ = [
     "RUNS_IN_ANY_ORDER",
+    "cond",
     "executing_eagerly",
     "graph_is_eager_outside",
     "handle",
     "in_xla",
     "let_run_in_any_order",
     "saving_model",
+    "outer_graph",
+    "scales_loss_dynamically",
     "tape_may_record",
     "tensorflow_variable",
 ]
@@ -80,6 +84,55 @@ def executing_eagerly() -> bool:
 def graph_is_eager_outside() -> bool:
     """Returns whether this is eager code or a `tf.function`, rather than a compat.v1 graph."""
     return bool(tf.compat.v1.executing_eagerly_outside_functions())
+
+
+def outer_graph() -> Any:
+    """Returns the compat.v1 graph that code runs in, outside of all functions; None if in none."""
+    if graph_is_eager_outside():
+        return None
+    with tf.init_scope():
+        return tf.compat.v1.get_default_graph()
+
+
+def cond(
+    predicate: tf.Tensor,
+    true_fn: Callable[[], list[tf.Tensor]],
+    false_fn: Callable[[], list[tf.Tensor]],
+    name: str,
+) -> list[tf.Tensor]:
+    """Returns what one of two functions returns: `tf.cond`, also of ref variables.
+
+    In a compat.v1 graph `tf.cond` makes functions of its branches where control flow v2 is on, as
+    it is by default; no function can hold a ref variable.  There it is built the older way.
+
+    Args:
+      predicate: a bool scalar.
+      true_fn: makes a list of tensors.
+      false_fn: makes a list of as many, of the same dtypes.
+      name: of the scope.
+    """
+    if executing_eagerly():
+        return true_fn() if predicate else false_fn()
+    if tf.compat.v1.get_default_graph().building_function or (
+        not tf.compat.v1.control_flow_v2_enabled()
+    ):
+        return list(tf.cond(predicate, true_fn, false_fn, name=name))
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        return list(tf.cond(predicate, true_fn, false_fn, name=name))
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+
+
+def scales_loss_dynamically(optimizer: Any) -> bool:
+    """Returns whether this is compat.v1's loss scale optimizer, with a scale that it adapts.
+
+    Such a one skips a step whose gradients are not finite.
+    """
+    precision = tf.compat.v1.mixed_precision
+    return isinstance(optimizer, precision.MixedPrecisionLossScaleOptimizer) and isinstance(
+        getattr(optimizer, "_loss_scale", None), precision.DynamicLossScale
+    )
 
 
 def tensorflow_variable(variable: Any) -> Any:

@@ -46,7 +46,7 @@ def _subclass(extension: type[Extension], base: type) -> type:
     return made
 
 
-def extended(original: Any, extension: type[Extension], reduction: Any) -> Any:
+def extended(original: Any, extension: type[Extension], reduction: Any, **slots: Any) -> Any:
     """Returns an object with the state of another, and more methods.
 
     The two share one state: what happens to one happens to the other.
@@ -55,21 +55,26 @@ def extended(original: Any, extension: type[Extension], reduction: Any) -> Any:
       original: an instance of any class that keeps its state in `__dict__`.
       extension: the methods to add, which come before the class's own.
       reduction: the value of `_hvd_reduction`.
+      **slots: the values of the extension's own slots.
 
     Returns:
       An instance of a subclass of `extension` and of the original's class.
 
     Raises:
-      ValueError: the original has these methods already.
+      ValueError: the original, or the optimizer in it, has such methods already.
     """
     base = type(original)
-    if issubclass(base, extension):
-        raise ValueError(
-            f"{base.__name__} is distributed already: its gradients would be reduced twice; "
-            "wrap it once"
-        )
+    # compat.v1's loss scale optimizer has the one that it is around as `_optimizer`.
+    for wrapped in (original, getattr(original, "_optimizer", None)):
+        if isinstance(wrapped, Extension):
+            raise ValueError(
+                f"{type(wrapped).__name__} is distributed already: its gradients would be reduced "
+                "twice; wrap it once"
+            )
     result: Any = object.__new__(_subclass(extension, base))
     object.__setattr__(result, "__dict__", original.__dict__)
     object.__setattr__(result, "_hvd_original", original)
     object.__setattr__(result, "_hvd_reduction", reduction)
+    for name, value in slots.items():
+        object.__setattr__(result, name, value)
     return result

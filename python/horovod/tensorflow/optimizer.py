@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import numbers
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average, ReduceOp
-from horovod.tensorflow._subclass import Extension, extended
+from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.reduction import GradientReduction, refuse_groups
+from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
+from horovod.tensorflow.reduction import GradientReduction, checked_groups, warn_once
 
 __all__ = ["DistributedOptimizer"]
-
-
-class _ReducingOptimizer(Extension):
-    """A `tf.compat.v1.train` optimizer whose `compute_gradients` reduces them over the ranks.
-
-    The rest (apply_gradients, slots, variables, names in checkpoints) is the optimizer's own.
-    """
-
-    __slots__ = ()
-
-    _hvd_reduction: GradientReduction
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Computes this rank's gradients and reduces them over the ranks.
-
-        Args:
-          *args: those of the optimizer's own `compute_gradients`.
-          **kwargs: the same.
-
-        Returns:
-          Pairs (gradient, variable), as `apply_gradients` takes them.
-        """
-        pairs = list(super().compute_gradients(*args, **kwargs))  # type: ignore[misc]
-        variables = [variable for _, variable in pairs]
-        gradients = self._allreduce_grads([gradient for gradient, _ in pairs], variables)
-        return list(zip(gradients, variables))
-
-    def register_local_var(self, var: Any) -> None:
-        """Leaves the gradient of a variable on its rank; see `scale_local_gradients`.
-
-        Args:
-          var: one of the variables that are trained.
-        """
-        self._hvd_reduction.keep_local(var)
-
-    def _allreduce_grads(
-        self, grads: Sequence[Any], vars: Sequence[Any] | None = None
-    ) -> list[Any]:
-        """Reduces gradients; programs that compute their own call this."""
-        return self._hvd_reduction.reduce(grads, vars)
-
-    def _allreduce(self, grads: Any, vars: Any = None) -> Any:
-        """Reduces one gradient, or a list of them."""
-        if isinstance(grads, (list, tuple)):
-            return self._allreduce_grads(grads, vars)
-        return self._allreduce_grads([grads], None if vars is None else [vars])[0]
 
 
 def _is_keras(optimizer: Any) -> bool:
@@ -67,6 +22,33 @@ def _is_keras(optimizer: Any) -> bool:
         base.__module__.split(".")[0] in ("keras", "tf_keras") or ".keras." in base.__module__
         for base in type(optimizer).__mro__
     )
+
+
+def _is_torch(optimizer: Any) -> bool:
+    return any(base.__module__.split(".")[0] == "torch" for base in type(optimizer).__mro__)
+
+
+def _not_an_optimizer(who: str, optimizer: Any) -> str:
+    """Returns the error's text for what is no optimizer of TensorFlow."""
+    if isinstance(optimizer, type):
+        hint = f"it is a class; pass an instance, such as {optimizer.__name__}(0.01)"
+    elif _is_torch(optimizer):
+        hint = "it is PyTorch's, and this package is for TensorFlow alone"
+    else:
+        hint = "pass a tf.compat.v1.train or a Keras optimizer"
+    return f"{who}: {optimizer!r} is not an optimizer of TensorFlow: {hint}"
+
+
+def _check_passes(who: str, passes: Any, average: bool, op: ReduceOp) -> None:
+    if isinstance(passes, bool) or not isinstance(passes, numbers.Integral) or int(passes) < 1:
+        raise ValueError(
+            f"{who}: backward_passes_per_step={passes!r}; it must be a whole number, 1 or more"
+        )
+    if average and op == Adasum:
+        raise ValueError(
+            f"{who}: average_aggregated_gradients=True with op=Adasum, which adds up no gradients "
+            "but applies each; leave it out"
+        )
 
 
 def DistributedOptimizer(
@@ -85,70 +67,103 @@ def DistributedOptimizer(
     groups: int | list[list[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    *,
+    step_counts_updates: bool = False,
 ) -> Any:
     """Makes an optimizer apply the gradients of all ranks.
 
-    It is still an optimizer of its class and shares the state of the one it is made of; its
-    `compute_gradients` reduces what that one computes.  All ranks must train the same variables.
+    It is still an optimizer of its class and shares the state of the one it is made of.  All ranks
+    must train the same variables.
+
+    A `tf.compat.v1.train` optimizer reduces gradients in `compute_gradients`, so that clipping and
+    the test of a loss scale come after.  It goes around or into
+    `tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer`, around it alone with
+    `backward_passes_per_step` above 1.
+
+    With op=Adasum (arXiv:2006.02924) it is not gradients that the ranks exchange: each applies its
+    own, `backward_passes_per_step` times, and what this changed in the variables is combined.
+    Slots are then each rank's own.
 
     Args:
-      optimizer: a `tf.compat.v1.train` optimizer.
+      optimizer: a `tf.compat.v1.train` optimizer, or one of Keras.
       name: of the ops; default: "Distributed" and the optimizer's class.
-      use_locking: whether the updates of variables take locks; True sets it on the optimizer.
+      use_locking: whether the updates of variables take locks; True sets it on the optimizer.  For
+        tf.compat.v1 alone.
       device_dense: where to place the ops of dense gradients; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
       compression: what to make of a gradient for the wire, such as `Compression.fp16`.
       sparse_as_dense: whether to make dense tensors of `tf.IndexedSlices` (gradients of an
         embedding, say) before the reduction: faster when most rows have a gradient.
-      backward_passes_per_step: 1; more are not built yet.
-      op: Average or Sum.
+      backward_passes_per_step: how many passes make a step.  Gradients are added up on their rank;
+        variables and slots change in the last pass alone, from the reduced sum.  Sums and counts
+        lie in local variables and begin anew in a new session.
+      op: Average, Sum or Adasum.
       gradient_predivide_factor: Average divides by this before the sum, and by size / this after.
-      average_aggregated_gradients: whether the sum of a step's backward passes is divided by
-        their number: with one pass both are the same.
-      num_groups: the older name of `groups`; not built yet.
-      groups: not built yet.
+      average_aggregated_gradients: whether the sum of a step's passes is divided by their number.
+      num_groups: deprecated: as `groups`, a number.
+      groups: gradients that wait for each other and then travel together: a number of groups to
+        divide all gradients into, or a list of lists of variables, whose other gradients travel
+        alone.
       process_set: the ranks that take part.
       scale_local_gradients: whether the gradients of variables given to `register_local_var` are
         divided by the number of ranks.
+      step_counts_updates: whether `global_step`, or `iterations` of Keras, counts updates; by
+        default it counts every pass.
 
     Returns:
       An optimizer of a subclass of the given one's class.
 
     Raises:
-      NotImplementedError: something that is not built yet is asked for.
-      ValueError: not an optimizer; or options that contradict each other.
+      ValueError: not an optimizer, or one that is distributed already; options that contradict each
+        other; a number of passes below 1.  From `compute_gradients`: a variable in `groups` that is
+        not trained; a loss scale that does not work with the options.
     """
     who = name or f"Distributed{type(optimizer).__name__}"
-    refuse_groups(who, num_groups, groups)
-    if backward_passes_per_step < 1:
-        raise ValueError(
-            f"{who}: backward_passes_per_step={backward_passes_per_step}; it must be 1 or more"
+    op = ReduceOp(op)
+    _check_passes(who, backward_passes_per_step, average_aggregated_gradients, op)
+    groups = checked_groups(who, num_groups, groups)
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        if use_locking:
+            optimizer._use_locking = True
+        reduction = GradientReduction(
+            scope=f"{who}_Allreduce",
+            op=op,
+            compression=compression,
+            device_dense=device_dense,
+            device_sparse=device_sparse,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+            ends_training=True,
+            groups=groups,
         )
-    if backward_passes_per_step > 1:
-        raise NotImplementedError(
-            f"{who}: backward_passes_per_step={backward_passes_per_step} is not built yet; use 1"
+        return distributed_v1_optimizer(
+            optimizer,
+            reduction,
+            backward_passes_per_step=int(backward_passes_per_step),
+            average_aggregated_gradients=average_aggregated_gradients,
+            step_counts_updates=step_counts_updates,
         )
-    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        if _is_keras(optimizer):
-            raise NotImplementedError(
-                f"{who}: Keras optimizers are not built yet; use a tf.compat.v1.train optimizer, "
-                "or hvd.DistributedGradientTape with the optimizer as it is"
-            )
-        raise ValueError(
-            f"{who}: {optimizer!r} is not an optimizer; pass a tf.compat.v1.train optimizer"
-        )
+    if isinstance(optimizer, type) or not _is_keras(optimizer):
+        raise ValueError(_not_an_optimizer(who, optimizer))
     if use_locking:
-        optimizer._use_locking = True
-    reduction = GradientReduction(
-        scope=f"{who}_Allreduce",
-        op=ReduceOp(op),
-        compression=compression,
+        warn_once("use_locking is for tf.compat.v1 optimizers; Keras has no such option")
+    # Only now, since it imports Keras.
+    keras = importlib.import_module("horovod.tensorflow.keras.optimizer")
+    return keras.distributed_optimizer(
+        optimizer,
+        name=name,
         device_dense=device_dense,
         device_sparse=device_sparse,
+        compression=compression,
         sparse_as_dense=sparse_as_dense,
         gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=int(backward_passes_per_step),
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
-        ends_training=True,
+        **({"step_counts_updates": True} if step_counts_updates else {}),
     )
-    return extended(optimizer, _ReducingOptimizer, reduction)

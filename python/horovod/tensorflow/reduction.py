@@ -3,30 +3,100 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import functools
+import numbers
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
+from horovod.common.util import split_list
 from horovod.tensorflow import _compat
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor
+from horovod.tensorflow.grouped import combine_group
 from horovod.tensorflow.sparse import densified
 
-__all__ = ["GradientReduction", "refuse_groups"]
+__all__ = ["GradientReduction", "Groups", "checked_groups", "reference", "warn_once"]
+
+Groups = Union[int, list[list[Any]]]
+"""How many groups to make of the gradients; or the variables of each group."""
+
+# What a gradient carries that was reduced: the scope of who did it.
+_REDUCED_BY = "_hvd_reduced_by"
 
 
-def refuse_groups(who: str, num_groups: int, groups: object) -> None:
-    """Raises NotImplementedError if a program asks for groups of gradients."""
-    if num_groups or groups is not None:
-        raise NotImplementedError(
-            f"{who}: groups={groups!r}, num_groups={num_groups}: grouped gradients are not built "
-            "yet; leave them out, and gradients that are ready at the same time are still fused"
+@functools.cache
+def warn_once(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warns of something the first time it is seen in this process."""
+    warnings.warn(message, category, stacklevel=4)
+
+
+def reference(source: Any) -> Any:
+    """Returns what stands for a variable or tensor in a set or as a key."""
+    return (source if hasattr(source, "ref") else _compat.tensorflow_variable(source)).ref()
+
+
+def _label(source: Any) -> str:
+    """Returns the name of a variable or tensor; '' if it has none."""
+    # In Keras 3 a name is that of a layer's part, such as "kernel", and the path the whole.
+    return getattr(source, "path", None) or getattr(source, "name", None) or ""
+
+
+def checked_groups(who: str, num_groups: int, groups: Any) -> Groups:
+    """Makes one value of the two arguments that ask for groups of gradients.
+
+    Args:
+      who: begins an error's text.
+      num_groups: deprecated: as `groups`, a number.  Warned about once.
+      groups: a number of groups, or a list of lists of variables; None for none.
+
+    Returns:
+      A number, 0 for no groups, or a list of lists of variables.
+
+    Raises:
+      ValueError: both are given and differ; a negative number; not a list of lists of variables;
+        a variable given twice.
+    """
+    if num_groups:
+        warn_once(
+            f"num_groups={num_groups} is deprecated; write groups={num_groups}", DeprecationWarning
         )
+        if groups is not None and groups != num_groups:
+            raise ValueError(
+                f"{who}: num_groups={num_groups} and groups={groups!r} are both given; leave out "
+                "num_groups"
+            )
+        groups = num_groups
+    if groups is None:
+        return 0
+    if isinstance(groups, numbers.Integral):
+        if int(groups) < 0:
+            raise ValueError(f"{who}: groups={groups}; a number of groups must be 0 or more")
+        return int(groups)
+    if not isinstance(groups, (list, tuple)) or not all(
+        isinstance(group, (list, tuple)) and all(hasattr(v, "shape") for v in group)
+        for group in groups
+    ):
+        raise ValueError(
+            f"{who}: groups={groups!r}; pass a number, or a list of lists of variables such as "
+            "[[a, b], [c, d]]"
+        )
+    listed = [list(group) for group in groups]
+    count = collections.Counter(reference(v) for group in listed for v in group)
+    for variable in (v for group in listed for v in group):
+        if count[reference(variable)] > 1:
+            raise ValueError(
+                f"{who}: variable {_label(variable)!r} is in groups {count[reference(variable)]} "
+                "times; name it once"
+            )
+    return listed
 
 
 @dataclass(frozen=True)
@@ -35,7 +105,7 @@ class GradientReduction:
 
     Attributes:
       scope: the name scope of the ops.
-      op: Average or Sum.
+      op: Average, Sum or Adasum.
       compression: what to make of a gradient for the wire.
       device_dense: where to place the ops of dense gradients; '' as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
@@ -45,6 +115,8 @@ class GradientReduction:
       scale_local_gradients: whether gradients that stay on their rank are divided by the size.
       ends_training: whether these are gradients of a compat.v1 optimizer; see
         `collectives.combine`.
+      groups: how many groups to make of the gradients, or the variables of each, by which they
+        travel, all or none; see `checked_groups`.  What is in no group travels alone.
       local: references of the sources whose gradients stay on their rank.
     """
 
@@ -58,22 +130,20 @@ class GradientReduction:
     process_set: ProcessSet
     scale_local_gradients: bool
     ends_training: bool
+    groups: Groups = 0
     local: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Checks the options.
 
         Raises:
-          NotImplementedError: op is Adasum.
-          ValueError: another op than Average and Sum; a factor with another op than Average, or
-            one that is not above 0.
+          ValueError: another op than Average, Sum and Adasum; a factor with another op than
+            Average, or one that is not above 0.
         """
-        if self.op == Adasum:
-            raise NotImplementedError(f"{self.scope}: op=Adasum is not built yet; use op=Average")
-        if self.op not in (Average, Sum):
+        if self.op not in (Average, Sum, Adasum):
             raise ValueError(
-                f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be averaged "
-                "or summed; use op=Average or op=Sum"
+                f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be "
+                "averaged, summed or combined by Adasum; use op=Average, op=Sum or op=Adasum"
             )
         if not self.gradient_predivide_factor > 0:
             raise ValueError(
@@ -88,8 +158,13 @@ class GradientReduction:
 
     def keep_local(self, source: Any) -> None:
         """Leaves the gradient of a source, a variable or tensor, on its rank from now on."""
-        self.local.add(source.ref())
+        self.local.add(reference(source))
 
+    def is_local(self, source: Any) -> bool:
+        """Returns whether the gradient of a source stays on its rank."""
+        return bool(self.local) and source is not None and reference(source) in self.local
+
+    @tf.autograph.experimental.do_not_convert
     def reduce(
         self,
         gradients: Sequence[Any],
@@ -110,38 +185,102 @@ class GradientReduction:
 
         Returns:
           The reduced gradients, in order.
+
+        Raises:
+          ValueError: a variable in `groups` is none of the sources.
         """
         if sources is None:
             sources = [None] * len(gradients)
         names = _names(gradients, sources, generic_names)
+        results = list(gradients)
+        travelling = []
         with tf.name_scope(self.scope):
-            return [
-                self._reduce_one(gradient, source, name)
-                for gradient, source, name in zip(gradients, sources, names)
-            ]
+            for place, (gradient, source) in enumerate(zip(gradients, sources)):
+                if gradient is None:
+                    continue
+                if self.is_local(source):
+                    results[place] = self.scaled_local(gradient)
+                    continue
+                self._warn_if_reduced(gradient)
+                travelling.append(place)
+                if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
+                    results[place] = densified(
+                        gradient, source, f"{self.scope}: gradient '{names[place]}'"
+                    )
+            groups, alone = self._divide(travelling, sources)
+            for number, group in enumerate(groups):
+                combined = combine_group(
+                    [results[place] for place in group],
+                    self.op,
+                    name=self._wire_name(f"HorovodAllreduce_group_{number}"),
+                    **self._options(),
+                )
+                for place, gradient in zip(group, combined):
+                    results[place] = gradient
+            for place in alone:
+                results[place] = combine(
+                    results[place], self.op, name=self._wire_name(names[place]), **self._options()
+                )
+        for place in travelling:
+            with contextlib.suppress(AttributeError):
+                setattr(results[place], _REDUCED_BY, self.scope)
+        return results
 
-    def _reduce_one(self, gradient: Any, source: Any, name: str) -> Any:
-        if gradient is None:
-            return None
-        if self.local and source is not None and source.ref() in self.local:
-            return self._scaled_local(gradient)
-        if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
-            gradient = densified(gradient, source, f"{self.scope}: gradient '{name}'")
-        return combine(
-            gradient,
-            self.op,
-            # In a graph the scope becomes part of the node's name by itself.
-            name=f"{self.scope}/{name}" if _compat.executing_eagerly() else name,
-            device_dense=self.device_dense,
-            device_sparse=self.device_sparse,
-            compression=self.compression,
-            prescale_factor=1.0 / self.gradient_predivide_factor,
-            postscale_factor=self.gradient_predivide_factor,
-            process_set=self.process_set,
-            gradient=self.ends_training,
-        )
+    def _options(self) -> dict[str, Any]:
+        return {
+            "device_dense": self.device_dense,
+            "device_sparse": self.device_sparse,
+            "compression": self.compression,
+            "prescale_factor": 1.0 / self.gradient_predivide_factor,
+            "postscale_factor": self.gradient_predivide_factor,
+            "process_set": self.process_set,
+            "gradient": self.ends_training,
+        }
 
-    def _scaled_local(self, gradient: Any) -> Any:
+    def _wire_name(self, name: str) -> str:
+        # In a graph the scope becomes part of the node's name by itself.
+        return f"{self.scope}/{name}" if _compat.executing_eagerly() else name
+
+    def _divide(
+        self, places: list[int], sources: Sequence[Any]
+    ) -> tuple[list[list[int]], list[int]]:
+        """Divides the places of gradients into those of each group, and those that go alone."""
+        if isinstance(self.groups, int):
+            if not self.groups:
+                return [], places
+            return [group for group in split_list(places, self.groups) if group], []
+        group_of = {
+            reference(variable): number
+            for number, group in enumerate(self.groups)
+            for variable in group
+        }
+        known = {reference(source) for source in sources if source is not None}
+        for number, group in enumerate(self.groups):
+            for variable in group:
+                if known and reference(variable) not in known:
+                    raise ValueError(
+                        f"{self.scope}: variable {_label(variable)!r} of groups[{number}] is none "
+                        f"of the {len(known)} whose gradients are reduced; leave it out"
+                    )
+        groups: list[list[int]] = [[] for _ in self.groups]
+        alone: list[int] = []
+        for place in places:
+            source = sources[place]
+            number = -1 if source is None else group_of.get(reference(source), -1)
+            (alone if number < 0 else groups[number]).append(place)
+        return [group for group in groups if group], alone
+
+    def _warn_if_reduced(self, gradient: Any) -> None:
+        before = getattr(gradient, _REDUCED_BY, None)
+        if before is not None:
+            warn_once(
+                f"{self.scope} reduces gradients that {before} has reduced already: for "
+                "op=hvd.Average this only costs time, with op=hvd.Sum they are multiplied by the "
+                "number of ranks; wrap the tape or the optimizer, not both"
+            )
+
+    def scaled_local(self, gradient: Any) -> Any:
+        """Returns the gradient of a source that stays on its rank; see `scale_local_gradients`."""
         if not self.scale_local_gradients:
             return gradient
         if not isinstance(gradient, tf.IndexedSlices):
@@ -156,7 +295,8 @@ def _names(gradients: Sequence[Any], sources: Sequence[Any], generic: bool) -> l
     taken: collections.Counter[str] = collections.Counter()
     names = []
     for place, (gradient, source) in enumerate(zip(gradients, sources)):
-        of = None if generic else getattr(source if source is not None else gradient, "name", None)
+        # An eager tensor refuses to tell its name.
+        of = "" if generic else _label(source if source is not None else gradient)
         name = f"HorovodAllreduce_{of}" if of else f"HorovodAllreduce_grad_{place}"
         taken[name] += 1
         names.append(name if taken[name] == 1 else f"{name}_{taken[name] - 1}")

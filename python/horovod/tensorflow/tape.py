@@ -1,7 +1,8 @@
-"""A gradient tape that gives the gradients of all ranks."""
+"""Gradient tapes that give the gradients of all ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,9 +11,9 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow._subclass import Extension, extended
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.reduction import GradientReduction, refuse_groups
+from horovod.tensorflow.reduction import GradientReduction, checked_groups
 
-__all__ = ["DistributedGradientTape"]
+__all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
 
 class _ReducingTape(Extension):
@@ -74,6 +75,69 @@ class _ReducingTape(Extension):
         self._hvd_reduction.keep_local(source)
 
 
+class _PartialTape(_ReducingTape):
+    """One that leaves the gradients of some layers on their rank."""
+
+    __slots__ = ("_hvd_last", "_hvd_local_layers")
+
+    _hvd_last: tuple[Any, Any]
+    _hvd_local_layers: list[Any]
+
+    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        """Computes this rank's gradients and reduces those that are not local.
+
+        Args:
+          target: as for `DistributedGradientTape`, as are the rest.
+          sources: variables or tensors, in any nested structure.
+          *args: the same.
+          **kwargs: the same.
+
+        Returns:
+          The gradients, in the structure of `sources`.
+        """
+        # A layer has its variables only once it was called.
+        for layer in self._hvd_local_layers:
+            for variable in layer.trainable_variables:
+                self.register_local_source(variable)
+        gradients = super().gradient(target, sources, *args, **kwargs)
+        object.__setattr__(self, "_hvd_last", (gradients, sources))
+        return gradients
+
+    def get_local_and_global_gradients(
+        self, gradients: Any = None, sources: Any = None
+    ) -> tuple[list[Any], list[Any]]:
+        """Divides gradients into those that stayed on their rank and those that were reduced.
+
+        Args:
+          gradients: what `gradient` returned; default: what it did last.
+          sources: the variables or tensors they belong to; default: those of the last call.
+
+        Returns:
+          The local gradients and the others, each in the order of the sources.
+
+        Raises:
+          ValueError: nothing is given and `gradient` was not called; or there are not as many
+            gradients as sources.
+        """
+        last_gradients, last_sources = self._hvd_last
+        if sources is None and last_sources is None:
+            raise ValueError(
+                "get_local_and_global_gradients: call gradient() first, or pass gradients and "
+                "their sources"
+            )
+        flat_gradients = tf.nest.flatten(last_gradients if gradients is None else gradients)
+        flat_sources = tf.nest.flatten(last_sources if sources is None else sources)
+        if len(flat_gradients) != len(flat_sources):
+            raise ValueError(
+                f"get_local_and_global_gradients: {len(flat_gradients)} gradients for "
+                f"{len(flat_sources)} sources; pass the gradients of these sources"
+            )
+        divided: tuple[list[Any], list[Any]] = ([], [])
+        for gradient, source in zip(flat_gradients, flat_sources):
+            divided[0 if self._hvd_reduction.is_local(source) else 1].append(gradient)
+        return divided
+
+
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -97,10 +161,12 @@ def DistributedGradientTape(
       device_sparse: the same for `tf.IndexedSlices`.
       compression: what to make of a gradient for the wire, such as `Compression.fp16`.
       sparse_as_dense: whether to make dense tensors of `tf.IndexedSlices` before the reduction.
-      op: Average or Sum.
+      op: Average, Sum or Adasum.
       gradient_predivide_factor: Average divides by this before the sum, and by size / this after.
-      num_groups: the older name of `groups`; not built yet.
-      groups: not built yet.
+      num_groups: deprecated: as `groups`, a number.
+      groups: gradients that wait for each other and then travel together: a number of groups to
+        divide all gradients into, or a list of lists of sources, whose other gradients travel
+        alone.
       process_set: the ranks that take part.
       scale_local_gradients: whether the gradients of sources given to `register_local_source` are
         divided by the number of ranks.
@@ -109,11 +175,10 @@ def DistributedGradientTape(
       A tape of a subclass of the given one's class.
 
     Raises:
-      NotImplementedError: something that is not built yet is asked for.
-      ValueError: not a tape; or options that contradict each other.
+      ValueError: not a tape, or one that is distributed already; or options that contradict each
+        other.  From `gradient`: a variable in `groups` that is none of the sources.
     """
     who = "DistributedGradientTape"
-    refuse_groups(who, num_groups, groups)
     if not isinstance(gradtape, tf.GradientTape):
         raise ValueError(f"{who}: {gradtape!r} is not a tf.GradientTape")
     reduction = GradientReduction(
@@ -127,5 +192,74 @@ def DistributedGradientTape(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
         ends_training=False,
+        groups=checked_groups(who, num_groups, groups),
     )
     return extended(gradtape, _ReducingTape, reduction)
+
+
+def PartialDistributedGradientTape(
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[list[Any]] | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Makes a tape give the gradients of all ranks, but for some layers that each rank has alone.
+
+    Args:
+      gradtape: as for `DistributedGradientTape`, as are the rest.
+      device_dense: the same.
+      device_sparse: the same.
+      compression: the same.
+      sparse_as_dense: the same.
+      op: the same.
+      gradient_predivide_factor: the same.
+      num_groups: the same.
+      groups: the same.
+      process_set: the same.
+      local_layers: a Keras layer or a list of them, built or not, whose gradients stay on their
+        rank.
+      scale_local_gradients: whether these are divided by the number of ranks.
+
+    Returns:
+      A tape of a subclass of the given one's class.  Its
+      `get_local_and_global_gradients(gradients, sources)` tells the two kinds apart.
+
+    Raises:
+      ValueError: something in `local_layers` is no layer; and as for `DistributedGradientTape`.
+    """
+    layers = [] if local_layers is None else local_layers
+    layers = list(layers) if isinstance(layers, Sequence) else [layers]
+    for layer in layers:
+        if not hasattr(type(layer), "trainable_variables"):
+            raise ValueError(
+                f"PartialDistributedGradientTape: local_layers has {layer!r}, which is no layer; "
+                "pass Keras layers, and variables to register_local_source()"
+            )
+    plain = DistributedGradientTape(
+        gradtape,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    return extended(
+        gradtape,
+        _PartialTape,
+        plain._hvd_reduction,
+        _hvd_last=(None, None),
+        _hvd_local_layers=layers,
+    )

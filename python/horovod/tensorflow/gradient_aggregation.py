@@ -1,0 +1,439 @@
+"""Adds up the gradients of several backward passes on their rank, for one reduction of the sum.
+
+The sums and the count of passes lie in local variables: no checkpoint holds them.  They
+initialise themselves, so a program that initialises its global variables alone works too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from horovod.tensorflow import _compat
+from horovod.tensorflow.collectives import on_device
+from horovod.tensorflow.reduction import reference
+
+__all__ = [
+    "LocalGradientAggregationHelper",
+    "PassCounter",
+    "after",
+    "local_variable",
+    "require_known_shape",
+    "run_either",
+]
+
+
+def local_variable(initial: tf.Tensor, name: str, shape: list[int | None] | None = None) -> Any:
+    """Makes a variable that is not saved, outside of any function, branch or loop.
+
+    Args:
+      initial: its first value, made in `tf.init_scope`.
+      name: of its ops.
+      shape: where it is to take values of other shapes than `initial`.
+    """
+    return tf.compat.v1.Variable(
+        initial,
+        trainable=False,
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        validate_shape=shape is None,
+        shape=shape,
+        use_resource=True,
+        name=name,
+    )
+
+
+def require_known_shape(who: str, variable: Any) -> None:
+    """Raises ValueError unless a variable's shape is known in the graph.
+
+    Args:
+      who: begins the error's text.
+      variable: of compat.v1.
+    """
+    if not variable.shape.is_fully_defined():
+        raise ValueError(
+            f"{who}: variable {variable.name!r} has the shape {variable.shape}; what is kept for "
+            "it between passes needs a shape that is fully known"
+        )
+
+
+class PassCounter:
+    """Counts passes, in a local variable, and says which one ends a step.
+
+    Attributes:
+      graph: the compat.v1 graph that it belongs to; None outside of one.
+      count: the passes since the last step, an int64 variable.
+    """
+
+    def __init__(self, passes_per_step: int) -> None:
+        """Makes a counter.
+
+        Args:
+          passes_per_step: at least 1.
+        """
+        self._passes_per_step = passes_per_step
+        self.graph = _compat.outer_graph()
+        with tf.init_scope():
+            self.count = local_variable(tf.zeros([], tf.int64), "passes")
+
+    def initialised(self, clear: Callable[[], list[Any]]) -> Any:
+        """Returns the op that initialises the counter, and what goes with it, at first use.
+
+        Args:
+          clear: makes the ops that initialise the rest.
+        """
+        if self.graph is None:
+            return tf.no_op()
+        return _compat.cond(
+            self.count.is_initialized(),
+            lambda: [tf.constant(True)],
+            lambda: after([self.reset(), *clear()], [tf.constant(True)]),
+            "initialised",
+        )[0].op
+
+    def add(self, after: Sequence[Any]) -> tf.Tensor:
+        """Counts a pass.
+
+        Args:
+          after: ops that are to run first.
+
+        Returns:
+          Whether this pass ends a step.
+        """
+        with tf.control_dependencies(after):
+            added = self.count.assign_add(1, read_value=False)
+        with tf.control_dependencies([added]):
+            return self.count.read_value() >= self._passes_per_step
+
+    def reset(self) -> Any:
+        """Returns the op that begins a new step."""
+        return self.count.assign(0, read_value=False)
+
+
+def after(ops: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns tensors that are there only after some ops have run."""
+    with tf.control_dependencies(list(ops)):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
+class _DenseSum:
+    """The sum of a variable's dense gradients."""
+
+    parts = 1
+
+    def __init__(self, variable: Any, gradient: tf.Tensor, name: str) -> None:
+        with tf.init_scope():
+            self._sum = local_variable(tf.zeros(variable.shape, gradient.dtype), name)
+
+    def add(self, gradient: Any) -> list[Any]:
+        """Returns the ops that add a gradient; IndexedSlices become dense."""
+        return [self._sum.assign_add(tf.convert_to_tensor(gradient), read_value=False)]
+
+    def read(self) -> list[tf.Tensor]:
+        return [self._sum.read_value()]
+
+    def nothing(self) -> list[tf.Tensor]:
+        return [tf.zeros(self._sum.shape, self._sum.dtype)]
+
+    def clear(self) -> list[Any]:
+        return [self._sum.assign(self.nothing()[0], read_value=False)]
+
+    def gradient(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Makes a gradient of what `read` or `nothing` returned, or what became of it."""
+        (value,) = parts
+        value.set_shape(self._sum.shape)
+        return value
+
+
+class _Rows:
+    """The slices of a variable's gradients, one after another."""
+
+    parts = 2
+
+    def __init__(self, variable: Any, gradient: tf.IndexedSlices, name: str) -> None:
+        self._shape = variable.shape.as_list()
+        tail = self._shape[1:]
+        values, indices = gradient.values, gradient.indices
+        with tf.init_scope():
+            self._values = local_variable(
+                tf.zeros([0, *tail], values.dtype), f"{name}_values", [None, *tail]
+            )
+            self._indices = local_variable(tf.zeros([0], indices.dtype), f"{name}_indices", [None])
+
+    def add(self, gradient: Any) -> list[Any]:
+        """Returns the ops that append a gradient's slices.
+
+        Raises:
+          ValueError: the gradient is dense.
+        """
+        if not isinstance(gradient, tf.IndexedSlices):
+            raise ValueError(
+                f"backward_passes_per_step: the gradient {gradient!r} is dense, but that of an "
+                "earlier pass for the same variable was tf.IndexedSlices; pass sparse_as_dense=True"
+            )
+        values = tf.concat([self._values.read_value(), gradient.values], 0)
+        indices = tf.concat([self._indices.read_value(), gradient.indices], 0)
+        return [
+            self._values.assign(values, read_value=False),
+            self._indices.assign(indices, read_value=False),
+        ]
+
+    def read(self) -> list[tf.Tensor]:
+        return [self._values.read_value(), self._indices.read_value()]
+
+    def nothing(self) -> list[tf.Tensor]:
+        return [
+            tf.zeros([0, *self._shape[1:]], self._values.dtype),
+            tf.zeros([0], self._indices.dtype),
+        ]
+
+    def clear(self) -> list[Any]:
+        values, indices = self.nothing()
+        return [
+            self._values.assign(values, read_value=False),
+            self._indices.assign(indices, read_value=False),
+        ]
+
+    def gradient(self, parts: Sequence[tf.Tensor]) -> tf.IndexedSlices:
+        values, indices = parts
+        values.set_shape([None, *self._shape[1:]])
+        return tf.IndexedSlices(values, indices, tf.constant(self._shape, indices.dtype))
+
+
+class _Window:
+    """What a list of variables has gathered since its last step.
+
+    Attributes:
+      variables: their references.
+      counter: of the passes.
+      due: in a compat.v1 graph, whether the pass that runs ends a step.
+    """
+
+    def __init__(self, references: list[Any], passes_per_step: int) -> None:
+        self.variables = references
+        self.counter = PassCounter(passes_per_step)
+        self.due: Any = None
+        self._sums: dict[int, _DenseSum | _Rows] = {}
+
+    def sums(
+        self, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> dict[int, _DenseSum | _Rows]:
+        """Returns the sums by the place of their variable, for those that ever had a gradient."""
+        for place, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None or place in self._sums:
+                continue
+            require_known_shape("backward_passes_per_step", variable)
+            name = f"sum_{variable.name.split(':')[0]}"
+            kind = _Rows if isinstance(gradient, tf.IndexedSlices) else _DenseSum
+            with on_device(variable.device):
+                self._sums[place] = kind(variable, gradient, name)
+        return self._sums
+
+
+class LocalGradientAggregationHelper:
+    """Adds up gradients over some passes; each list of variables has sums and a count of its own.
+
+    In a compat.v1 graph each call of `compute_gradients` has its own, since each becomes an op that
+    a session may run by itself.
+    """
+
+    def __init__(
+        self,
+        backward_passes_per_step: int,
+        allreduce_func: Callable[[list[Any], list[Any]], list[Any]],
+        sparse_as_dense: bool = False,
+        average_aggregated_gradients: bool = False,
+        *,
+        name: str = "LocalGradientAggregation",
+    ) -> None:
+        """Makes a helper.
+
+        Args:
+          backward_passes_per_step: how many passes make a step; 1 or more.
+          allreduce_func: reduces gradients over the ranks; it gets the sums and their variables,
+            at the end of a step alone.
+          sparse_as_dense: whether to make dense tensors of `tf.IndexedSlices` first; else their
+            rows are gathered over the passes.
+          average_aggregated_gradients: whether the sums are divided by the number of passes.
+          name: the name scope of the ops.
+
+        Raises:
+          ValueError: `backward_passes_per_step` is below 1.
+        """
+        if backward_passes_per_step < 1:
+            raise ValueError(
+                f"{name}: backward_passes_per_step={backward_passes_per_step}; it must be 1 or more"
+            )
+        self._passes_per_step = backward_passes_per_step
+        self._allreduce = allreduce_func
+        self._sparse_as_dense = sparse_as_dense
+        self._average = average_aggregated_gradients
+        self._name = name
+        self._windows: list[_Window] = []  # the last one used is the last
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
+        """Adds the gradients of a pass to those of the passes before it.
+
+        Args:
+          grads: tensors, `tf.IndexedSlices` or None, of the kind and shape that the variable's had
+            in the passes before.
+          vars: the variables, one for each.
+
+        Returns:
+          In the pass that ends a step, the reduced gradients.  In others, zeros of their shapes;
+          for `tf.IndexedSlices` no rows.  None for a variable that never had a gradient.
+
+        Raises:
+          ValueError: a variable's shape is not fully known; or a dense gradient where there were
+            `tf.IndexedSlices`.
+        """
+        grads, vars = list(grads), list(vars)
+        if self._sparse_as_dense:
+            grads = [
+                tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads
+            ]
+        with tf.name_scope(self._name):
+            window = self._window(vars)
+            sums = window.sums(grads, vars)
+            if not sums:
+                return grads
+            places = sorted(sums)
+
+            def clear() -> list[Any]:
+                return [op for place in places for op in sums[place].clear()]
+
+            def reduced() -> list[tf.Tensor]:
+                parts = [sums[place].read() for place in places]
+                totals = [
+                    sums[place].gradient(self._divided(read)) for place, read in zip(places, parts)
+                ]
+                results = self._allreduce(totals, [vars[place] for place in places])
+                with tf.control_dependencies(tf.nest.flatten(parts)):
+                    cleared = [window.counter.reset(), *clear()]
+                return after(cleared, [part for result in results for part in _parts(result)])
+
+            with tf.control_dependencies([window.counter.initialised(clear)]):
+                added = [
+                    op
+                    for place in places
+                    if grads[place] is not None
+                    for op in sums[place].add(grads[place])
+                ]
+            window.due = window.counter.add(added)
+            flat = _compat.cond(
+                window.due,
+                reduced,
+                lambda: [part for place in places for part in sums[place].nothing()],
+                "reduced",
+            )
+        results: list[Any] = [None] * len(grads)
+        for place in places:
+            parts = sums[place].parts
+            results[place] = sums[place].gradient(flat[:parts])
+            flat = flat[parts:]
+        return results
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        apply: Callable[[], Any],
+        vars: Sequence[Any],
+        otherwise: Callable[[], Any],
+        name: str | None = None,
+    ) -> Any:
+        """Applies the gradients of the last `compute_gradients` if its pass ended a step.
+
+        Args:
+          apply: applies them; returns the operation, or None.
+          vars: the variables they belong to.
+          otherwise: what runs in the other passes; returns the operation, or None.
+          name: of the operation.
+
+        Returns:
+          In a graph, the operation; in eager code, what `apply` or `otherwise` returned.
+
+        Raises:
+          ValueError: `compute_gradients` was not called for any of the variables.
+        """
+        window = self._last_of(vars)
+        due = window.due
+        if window.counter.graph is None:  # a function may compute and another one apply
+            due = tf.equal(window.counter.count.read_value(), 0)
+        return run_either(due, apply, otherwise, name)
+
+    def _window(self, variables: Sequence[Any]) -> _Window:
+        """Returns what holds the sums of some variables, and makes it the last one used."""
+        graph = _compat.outer_graph()
+        references = [reference(variable) for variable in variables]
+        for window in self._windows if graph is None else ():
+            if window.counter.graph is None and window.variables == references:
+                self._windows.remove(window)
+                break
+        else:
+            window = _Window(references, self._passes_per_step)
+        self._windows.append(window)
+        return window
+
+    def _last_of(self, variables: Sequence[Any]) -> _Window:
+        graph = _compat.outer_graph()
+        wanted = {reference(variable) for variable in variables}
+        for window in reversed(self._windows):
+            if window.counter.graph is graph and not wanted.isdisjoint(window.variables):
+                return window
+        raise ValueError(
+            f"{self._name}: apply_gradients for {[v.name for v in variables]}, but with "
+            f"backward_passes_per_step={self._passes_per_step} their gradients are added up by "
+            "compute_gradients, which was not called for them; call minimize(loss), or "
+            "compute_gradients(loss) before"
+        )
+
+    def _divided(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Divides the values of a sum, the first of its parts, by the number of passes."""
+        if not self._average:
+            return list(parts)
+        return [parts[0] / tf.cast(self._passes_per_step, parts[0].dtype), *parts[1:]]
+
+
+def _parts(gradient: Any) -> list[tf.Tensor]:
+    if isinstance(gradient, tf.IndexedSlices):
+        return [gradient.values, gradient.indices]
+    return [gradient]
+
+
+def run_either(
+    predicate: tf.Tensor, first: Callable[[], Any], second: Callable[[], Any], name: str | None
+) -> Any:
+    """Runs one of two functions that make operations, with the names they have without a choice.
+
+    Args:
+      predicate: whether to run the first.
+      first: returns an operation, tensor or None.
+      second: the same.
+      name: of the operation.
+
+    Returns:
+      In a graph, an operation; in eager code, what the function returned.
+    """
+    if _compat.executing_eagerly():
+        return first() if predicate else second()
+    graph = tf.compat.v1.get_default_graph()
+    train_ops = graph.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+    before = list(train_ops)
+    # Slots of an optimizer get their names, those in checkpoints, from the scope.
+    scope = graph.get_name_scope()
+
+    def branch(make: Callable[[], Any]) -> Callable[[], list[tf.Tensor]]:
+        def run() -> list[tf.Tensor]:
+            with tf.compat.v1.name_scope(f"{scope}/" if scope else None):
+                made = make()
+            return after([] if made is None else [made], [tf.constant(True)])
+
+        return run
+
+    done = _compat.cond(predicate, branch(first), branch(second), "update")
+    chosen = tf.group(*done, name=name)
+    # An operation inside a branch cannot be run by itself.
+    train_ops[:] = [*before, chosen]
+    return chosen
