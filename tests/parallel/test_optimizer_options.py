@@ -155,6 +155,44 @@ def test_what_is_wrong_is_said_at_the_call():
     run_ranks(_refusals, 1)
 
 
+def _some_ranks() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    pair = hvd.ProcessSet([0, 2])
+    hvd.init(process_sets=[pair])
+    sgd = tf.compat.v1.train.GradientDescentOptimizer
+    for options in ({}, {"backward_passes_per_step": 2, "average_aggregated_gradients": True}):
+        w, own = tf.Variable(0.0), tf.Variable(0.0)
+        optimizer = hvd.DistributedOptimizer(sgd(1.0), process_set=pair, groups=1, **options)
+        optimizer.register_local_var(own)
+        for _ in range(2 if options else 1):
+            if hvd.rank() != 1:
+                optimizer.minimize(
+                    lambda w=w, own=own: (hvd.rank() + 1.0) * (w + own), None, [w, own]
+                )
+        assert w.numpy() == (0 if hvd.rank() == 1 else -2)
+        assert own.numpy() == {0: -0.5, 1: 0, 2: -1.5}[hvd.rank()]
+
+    if hvd.rank() != 1:  # two ranks of three
+        x = tf.Variable(0.0)
+        hvd.DistributedOptimizer(sgd(1.0), op=hvd.Adasum, process_set=pair).minimize(
+            lambda: x * (hvd.rank() + 1.0), None, [x]
+        )
+        assert x.numpy() == -2.0  # parallel steps of 1 and 3
+    for wrap, what in (
+        (hvd.DistributedOptimizer, sgd(1.0)),
+        (hvd.DistributedGradientTape, tf.GradientTape()),
+    ):
+        with pytest.raises(ValueError, match=r"op=Adasum is for 1, 2, 4, 8 \.\.\. ranks.*are 3"):
+            wrap(what, op=hvd.Adasum)
+
+
+def test_the_ranks_of_a_process_set_alone():
+    run_ranks(_some_ranks, 3)
+
+
 def _reduced_twice() -> None:
     import tensorflow as tf
 

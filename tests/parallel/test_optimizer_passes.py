@@ -298,6 +298,31 @@ def test_a_monitored_session_counts_passes_and_its_checkpoints_are_the_plain_one
     run_ranks(_monitored, 2, str(tmp_path), timeout_s=120)
 
 
+def _one_ends_early() -> int:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", initializer=1.0)
+        v1.train.get_or_create_global_step()
+        sgd = v1.train.GradientDescentOptimizer(1.0)
+        train = hvd.DistributedOptimizer(sgd, backward_passes_per_step=2).minimize(w * 1.0)
+        passes = 0
+        with v1.train.MonitoredTrainingSession(log_step_count_steps=None) as session:
+            while not session.should_stop() and passes < (4 if hvd.rank() == 1 else 100):
+                session.run(train)
+                passes += 1
+    hvd.shutdown()
+    return passes
+
+
+def test_when_a_rank_ends_early_the_others_end_too():
+    assert run_ranks(_one_ends_early, 2) == [5, 4]
+
+
 def _estimator(folder: str) -> None:
     import tensorflow as tf
 

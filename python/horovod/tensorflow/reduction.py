@@ -13,9 +13,10 @@ from typing import Any, Union
 
 import tensorflow as tf
 
+from horovod.common import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
-from horovod.common.util import split_list
+from horovod.common.util import num_rank_is_power_2, split_list
 from horovod.tensorflow import _compat
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
@@ -137,14 +138,21 @@ class GradientReduction:
         """Checks the options.
 
         Raises:
-          ValueError: another op than Average, Sum and Adasum; a factor with another op than
-            Average, or one that is not above 0.
+          ValueError: another op than Average, Sum and Adasum; Adasum of a number of ranks that is
+            no power of two; a factor with another op than Average, or one that is not above 0.
         """
         if self.op not in (Average, Sum, Adasum):
             raise ValueError(
                 f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be "
                 "averaged, summed or combined by Adasum; use op=Average, op=Sum or op=Adasum"
             )
+        if self.op == Adasum and basics.is_initialized():
+            ranks = self.process_set.size()
+            if not num_rank_is_power_2(ranks):
+                raise ValueError(
+                    f"{self.scope}: op=Adasum is for 1, 2, 4, 8 ... ranks, and there are {ranks}; "
+                    "use op=Average or as many ranks"
+                )
         if not self.gradient_predivide_factor > 0:
             raise ValueError(
                 f"{self.scope}: gradient_predivide_factor={self.gradient_predivide_factor}; it "
