@@ -249,6 +249,8 @@ def _canaries() -> None:
     assert _compat.scales_loss_dynamically(scaler(sgd, "dynamic"))
     assert not _compat.scales_loss_dynamically(scaler(sgd, 2.0))
     assert not _compat.scales_loss_dynamically(sgd)
+    assert _compat.scaled_optimizer(scaler(sgd, 2.0)) is sgd
+    assert _compat.scaled_optimizer(sgd) is None
 
     # A branch can change a ref variable, also where control flow v2 is on, which stays on.
     was = v1.control_flow_v2_enabled()

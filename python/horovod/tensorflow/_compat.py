@@ -24,6 +24,7 @@ __all__ = [
     "let_run_in_any_order",
     "saving_model",
     "outer_graph",
+    "scaled_optimizer",
     "scales_loss_dynamically",
     "tape_may_record",
     "tensorflow_variable",
@@ -124,15 +125,20 @@ def cond(
         tf.compat.v1.enable_control_flow_v2()
 
 
+def scaled_optimizer(optimizer: Any) -> Any:
+    """Returns the optimizer that compat.v1's loss scale optimizer is around; None for others."""
+    scaler = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer
+    return optimizer._optimizer if isinstance(optimizer, scaler) else None
+
+
 def scales_loss_dynamically(optimizer: Any) -> bool:
     """Returns whether this is compat.v1's loss scale optimizer, with a scale that it adapts.
 
     Such a one skips a step whose gradients are not finite.
     """
-    precision = tf.compat.v1.mixed_precision
-    return isinstance(optimizer, precision.MixedPrecisionLossScaleOptimizer) and isinstance(
-        getattr(optimizer, "_loss_scale", None), precision.DynamicLossScale
-    )
+    if scaled_optimizer(optimizer) is None:
+        return False
+    return isinstance(optimizer._loss_scale, tf.compat.v1.mixed_precision.DynamicLossScale)
 
 
 def tensorflow_variable(variable: Any) -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from horovod.tensorflow import _compat
+
 __all__ = ["Extension", "extended"]
 
 
@@ -61,11 +63,10 @@ def extended(original: Any, extension: type[Extension], reduction: Any, **slots:
       An instance of a subclass of `extension` and of the original's class.
 
     Raises:
-      ValueError: the original, or the optimizer in it, has such methods already.
+      ValueError: the original, or what it scales the loss for, has such methods already.
     """
     base = type(original)
-    # compat.v1's loss scale optimizer has the one that it is around as `_optimizer`.
-    for wrapped in (original, getattr(original, "_optimizer", None)):
+    for wrapped in (original, _compat.scaled_optimizer(original)):
         if isinstance(wrapped, Extension):
             raise ValueError(
                 f"{type(wrapped).__name__} is distributed already: its gradients would be reduced "

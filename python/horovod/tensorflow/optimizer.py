@@ -165,5 +165,5 @@ def DistributedOptimizer(
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
-        **({"step_counts_updates": True} if step_counts_updates else {}),
+        step_counts_updates=step_counts_updates,
     )

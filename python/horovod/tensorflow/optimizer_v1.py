@@ -52,6 +52,7 @@ class _ReducingOptimizer(Extension):
         Raises:
           ValueError: a loss scale cannot work with this; a variable in `groups` is not trained.
         """
+        # A loss scale optimizer around this one says nothing of itself; it calls this method.
         caller = sys._getframe(1).f_locals.get("self")
         if _compat.scales_loss_dynamically(self):
             self._check_loss_scale(inside=False)

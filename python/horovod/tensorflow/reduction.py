@@ -41,7 +41,7 @@ def warn_once(message: str, category: type[Warning] = RuntimeWarning) -> None:
 
 def reference(source: Any) -> Any:
     """Returns what stands for a variable or tensor in a set or as a key."""
-    return (source if hasattr(source, "ref") else _compat.tensorflow_variable(source)).ref()
+    return (source if isinstance(source, tf.Tensor) else _compat.tensorflow_variable(source)).ref()
 
 
 def _label(source: Any) -> str:
