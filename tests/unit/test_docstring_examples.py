@@ -23,7 +23,6 @@ MODULES = (
 )
 # Not built yet, or questions about the build alone.
 WITHOUT = {
-    "add_process_set",
     "ccl_built",
     "cuda_built",
     "ddl_built",
@@ -33,16 +32,17 @@ WITHOUT = {
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
-    "remove_process_set",
     "rocm_built",
     "start_timeline",
     "stop_timeline",
 }
 # Their examples call init() themselves.
-BEFORE_INIT = {"ProcessSet", "init"}
+BEFORE_INIT = {"ProcessSet", "add_process_set", "init", "remove_process_set"}
 
 NAMES = (
+    "BroadcastGlobalVariablesOp",
     "ProcessSet",
+    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -71,6 +71,7 @@ NAMES = (
     "rank",
     "rank_op",
     "reducescatter",
+    "remove_process_set",
     "shutdown",
     "size",
     "size_op",

@@ -90,7 +90,7 @@ pin_gpu(config=None, memory_growth=True, oversubscribe=False)
 op_library_path()
 """
 
-NOT_BUILT_YET = {}
+NOT_BUILT_YET = {"DistributedAdasumOptimizer"}
 
 # Modules that programs import names from, beside horovod.tensorflow itself.
 OLD_PATHS = {

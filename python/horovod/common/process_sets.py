@@ -234,6 +234,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         different sets, or one of them could not take part; `init()` was not called, or fixed the
         sets.
       HorovodInternalError: a rank was lost or left.
+
+    Example:
+      >>> hvd.init(process_sets="dynamic")
+      >>> if hvd.size() > 1:  # of one rank there is no set but that of all
+      ...     even = hvd.add_process_set(range(0, hvd.size(), 2))
+      ...     assert hvd.remove_process_set(even)
     """
     with _changes:
         number = process_set.process_set_id if isinstance(process_set, ProcessSet) else None

@@ -171,5 +171,13 @@ def BroadcastGlobalVariablesOp(root_rank: int) -> tf.Operation:
     Raises:
       RuntimeError: in eager code or a `tf.function`, where there are no global variables.
       ValueError: `init()` was not called.
+
+    Example:
+      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      ...     weights = tf.compat.v1.get_variable("weights", initializer=1.0 + hvd.rank())
+      ...     session.run(tf.compat.v1.global_variables_initializer())
+      ...     _ = session.run(hvd.BroadcastGlobalVariablesOp(0))
+      ...     print(session.run(weights))  # on every rank
+      1.0
     """
     return broadcast_global_variables(root_rank)
