@@ -146,6 +146,7 @@ def main() -> None:
     counts = count_records(files.train), count_records(files.test)
     # Changed: a graph, which TensorFlow 2 has to be asked for.
     with tf.Graph().as_default():
+        tf.set_random_seed(1 + hvd.rank())  # each rank shuffles its own way, and so in every run
         train(args.by_hand, files, *counts)
 
 

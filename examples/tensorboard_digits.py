@@ -76,6 +76,7 @@ def train(args: argparse.Namespace, tb_dir: str) -> None:
 
     # Changed: a graph, which TensorFlow 2 has to be asked for.
     with tf.Graph().as_default():
+        tf.set_random_seed(1 + hvd.rank())  # each rank shuffles its own way, and so in every run
         config = tf.ConfigProto()
         config.gpu_options.visible_device_list = str(hvd.local_rank())
 
