@@ -77,18 +77,18 @@ class PassCounter:
         with tf.init_scope():
             self.count = local_variable(tf.zeros([], tf.int64), "passes")
 
-    def initialised(self, clear: Callable[[], list[Any]]) -> Any:
+    def initialised(self, clear: Callable[[tf.Tensor], list[Any]]) -> Any:
         """Returns the op that initialises the counter, and what goes with it, at first use.
 
         Args:
-          clear: makes the ops that initialise the rest.
+          clear: as for `restart`.
         """
         if self.graph is None:
             return tf.no_op()
         return _compat.cond(
             self.count.is_initialized(),
             lambda: [tf.constant(True)],
-            lambda: after([self.reset(), *clear()], [tf.constant(True)]),
+            lambda: after(self.restart(clear), [tf.constant(True)]),
             "initialised",
         )[0].op
 
@@ -106,9 +106,16 @@ class PassCounter:
         with tf.control_dependencies([added]):
             return self.count.read_value() >= self._passes_per_step
 
-    def reset(self) -> Any:
-        """Returns the op that begins a new step."""
-        return self.count.assign(0, read_value=False)
+    def restart(self, clear: Callable[[tf.Tensor], list[Any]]) -> list[Any]:
+        """Returns the ops that begin a new step.
+
+        Args:
+          clear: makes those for what goes with the counter; it gets a 0 that TensorFlow does not
+            know to be one.
+        """
+        reset = self.count.assign(0, read_value=False)
+        with tf.control_dependencies([reset]):
+            return [reset, *clear(self.count.read_value())]
 
 
 def after(ops: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -136,7 +143,7 @@ class _DenseSum:
     def nothing(self) -> list[tf.Tensor]:
         return [tf.zeros(self._sum.shape, self._sum.dtype)]
 
-    def clear(self) -> list[Any]:
+    def clear(self, zero: tf.Tensor) -> list[Any]:
         return [self._sum.assign(self.nothing()[0], read_value=False)]
 
     def gradient(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -188,16 +195,19 @@ class _Rows:
             tf.zeros([0], self._indices.dtype),
         ]
 
-    def clear(self) -> list[Any]:
-        values, indices = self.nothing()
+    def clear(self, zero: tf.Tensor) -> list[Any]:
+        # A graph optimizer takes the rows of a value that is assigned, where it knows them, for
+        # those that the variable always has, and folds the size of what was read before.
+        shape = tf.concat([tf.reshape(zero, [1]), tf.constant(self._shape[1:], tf.int64)], 0)
         return [
-            self._values.assign(values, read_value=False),
-            self._indices.assign(indices, read_value=False),
+            self._values.assign(tf.zeros(shape, self._values.dtype), read_value=False),
+            self._indices.assign(tf.zeros(shape[:1], self._indices.dtype), read_value=False),
         ]
 
     def gradient(self, parts: Sequence[tf.Tensor]) -> tf.IndexedSlices:
         values, indices = parts
         values.set_shape([None, *self._shape[1:]])
+        indices.set_shape([None])
         return tf.IndexedSlices(values, indices, tf.constant(self._shape, indices.dtype))
 
 
@@ -301,8 +311,8 @@ class LocalGradientAggregationHelper:
                 return grads
             places = sorted(sums)
 
-            def clear() -> list[Any]:
-                return [op for place in places for op in sums[place].clear()]
+            def clear(zero: tf.Tensor) -> list[Any]:
+                return [op for place in places for op in sums[place].clear(zero)]
 
             def reduced() -> list[tf.Tensor]:
                 parts = [sums[place].read() for place in places]
@@ -311,7 +321,7 @@ class LocalGradientAggregationHelper:
                 ]
                 results = self._allreduce(totals, [vars[place] for place in places])
                 with tf.control_dependencies(tf.nest.flatten(parts)):
-                    cleared = [window.counter.reset(), *clear()]
+                    cleared = window.counter.restart(clear)
                 return after(cleared, [part for result in results for part in _parts(result)])
 
             with tf.control_dependencies([window.counter.initialised(clear)]):

@@ -276,7 +276,7 @@ class _Starts:
 
     def begin(self) -> list[Any]:
         """Returns what to run before a pass."""
-        with tf.control_dependencies([self.counter.initialised(self._save)]):
+        with tf.control_dependencies([self.counter.initialised(lambda zero: self._save())]):
             first = tf.equal(self.counter.count.read_value(), 0)
         return _compat.cond(
             first,
@@ -300,7 +300,7 @@ class _Starts:
             for variable, start, difference in zip(self._variables, starts, combined)
         ]
         with tf.control_dependencies(mine):
-            return [*changed, self.counter.reset()]
+            return [*changed, *self.counter.restart(lambda zero: [])]
 
 
 def _value(variable: Any) -> tf.Tensor:
