@@ -16,7 +16,7 @@ from tests.harness.pool import run_ranks
 
 _WARM_UP_STEPS = 200
 _STEPS = 2000
-_MAX_BYTES_PER_STEP = 500  # a kernel kept for each step would be several thousand
+_MAX_BYTES_PER_STEP = 2000  # a kernel kept for each step would be several thousand
 
 
 def _resident_bytes() -> int:
