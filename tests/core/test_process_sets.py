@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from horovod.common import basics, core, process_sets
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import (
     ProcessSet,
     add_process_set,
@@ -128,6 +131,7 @@ def _wrong_calls() -> list[str]:
     fails(lambda: add_process_set([-1]))
     fails(lambda: add_process_set([0, 3]))
     fails(lambda: add_process_set(pair))
+    fails(lambda: add_process_set([0, 2**32 + 1]))
     fails(lambda: remove_process_set(global_process_set))
     fails(lambda: remove_process_set(ProcessSet([0, 2])))
     # One rank alone is wrong, or differs.
@@ -152,7 +156,8 @@ def test_wrong_calls_are_told_to_all_and_change_nothing() -> None:
         "one or more",
         "from 0 up",
         "no rank 3",
-        "known to the ranks already",
+        "is a set of this job already",
+        "each once",
         "which stays",
         "not known to the ranks",
     ]
@@ -166,6 +171,76 @@ def test_wrong_calls_are_told_to_all_and_change_nothing() -> None:
         assert "rank 1 sent the set of ranks 0, 2, rank 0 sent ranks 1, 2" in other_set
         assert "remove_process_set" in other_kind
         assert rank == 1 or ("rank 1" in alone and "rank 1" in alone_too)
+
+
+def _odd_arguments() -> None:
+    basics.init(process_sets="dynamic")
+    for odd in (None, 5, "01", [None]):
+        # One rank alone; the others are told.
+        if basics.rank() == 1:
+            with pytest.raises((NotImplementedError, TypeError)):
+                add_process_set(odd)
+        else:
+            with pytest.raises(ValueError, match=r"rank 1 .*could not take part"):
+                add_process_set([0, 1])
+        everybody()
+
+
+def test_what_is_no_list_of_ranks_is_told_to_the_others() -> None:
+    run_ranks(_odd_arguments, 3)
+
+
+def _interrupted() -> list[int | None]:
+    """Ctrl-C on rank 0, before the others come and when they have."""
+    basics.init(process_sets="dynamic")
+    if basics.rank() == 0:
+        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            add_process_set([0, 1])
+    else:
+        with pytest.raises(ValueError, match="withdrew it"):
+            time.sleep(2.0)
+            add_process_set([0, 1])
+    everybody()
+    pair = add_process_set([0, 1])
+    remove_process_set(pair)
+    return [pair.process_set_id, process_sets.least_id()]
+
+
+def test_an_interrupted_change_is_withdrawn() -> None:
+    assert run_ranks(_interrupted, 3) == [[None, 2]] * 3
+
+
+def _lost() -> str:
+    basics.init(process_sets="dynamic")
+    if basics.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(HorovodInternalError) as error:
+        add_process_set([0, 1])
+    return str(error.value)
+
+
+def test_a_rank_that_dies_ends_the_wait_for_a_change() -> None:
+    results = run_ranks(_lost, 3, may_die=[1])
+    assert all("rank 1" in results[rank] for rank in (0, 2))
+
+
+def _joined() -> str:
+    basics.init(process_sets="dynamic")
+    text = ""
+    if basics.rank() != 1:
+        with pytest.raises(ValueError) as error:
+            add_process_set([0, 1])
+        text = str(error.value)
+    client.join().wait()
+    add_process_set([0, 1])
+    everybody()
+    return text
+
+
+def test_sets_do_not_change_without_a_rank_that_has_joined() -> None:
+    results = run_ranks(_joined, 3)
+    assert all("rank 1 (host localhost) has joined" in results[rank] for rank in (0, 2))
 
 
 def _fixed() -> str:

@@ -24,8 +24,10 @@ def test_the_core_says_what_it_would_refuse() -> None:
     assert code == core.INVALID_ARGUMENT and "bool has no Average" in text
     code, text = core.supports(core.KINDS.index("broadcast"), BOOL, 0, grouped=True)
     assert code == core.INVALID_ARGUMENT and "1 tensors cannot be one request" in text
-    for kind in ("barrier", "join"):
-        assert core.supports(core.KINDS.index(kind), 0, 0) == (core.OK, "")
+    assert core.supports(core.KINDS.index("barrier"), BOOL, 0) == (core.OK, "")
+    for kind in ("join", "add_process_set", "remove_process_set"):
+        assert core.supports(core.KINDS.index(kind), core.DTYPES.index("int32"), 0)[0] == core.OK
+        assert core.supports(core.KINDS.index(kind), BOOL, 0)[0] == core.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

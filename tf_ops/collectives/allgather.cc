@@ -63,7 +63,7 @@ Status RunAllgather(Transport& transport, const CollectiveCall& call, Bytes) {
 const Collective kAllgather = {
     Kind::kAllgather,
     /*elementwise=*/false, Sizes::kRows,
-    /*groups=*/true,       /*answered=*/false, ValidateAllgather, AgreeOnRows, AllRows,
+    /*groups=*/true,       /*fixed_name=*/nullptr, ValidateAllgather, AgreeOnRows, AllRows,
     DivideAllgather,       RunAllgather,
 };
 

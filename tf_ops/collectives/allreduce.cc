@@ -35,7 +35,7 @@ Status RunAllreduce(Transport& transport, const CollectiveCall& call, Bytes scra
 const Collective kAllreduce = {
     Kind::kAllreduce,
     /*elementwise=*/true, Sizes::kNone,
-    /*groups=*/true,      /*answered=*/false, ValidateAllreduce, AgreeAllreduce, SameShape,
+    /*groups=*/true,      /*fixed_name=*/nullptr, ValidateAllreduce, AgreeAllreduce, SameShape,
     /*divide=*/nullptr,   RunAllreduce,
 };
 

@@ -94,8 +94,8 @@ Status RunAlltoall(Transport& transport, const CollectiveCall& call, Bytes) {
 const Collective kAlltoall = {
     Kind::kAlltoall,
     /*elementwise=*/false, Sizes::kSplits,
-    /*groups=*/false,      /*answered=*/false, ValidateAlltoall, AgreeOnRows,
-    ReceivedRows,          DivideAlltoall,     RunAlltoall,
+    /*groups=*/false,      /*fixed_name=*/nullptr, ValidateAlltoall, AgreeOnRows,
+    ReceivedRows,          DivideAlltoall,         RunAlltoall,
 };
 
 }  // namespace hvd

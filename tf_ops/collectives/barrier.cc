@@ -12,7 +12,7 @@ const Collective kBarrier = {
     /*elementwise=*/false,
     Sizes::kNone,
     /*groups=*/false,
-    /*answered=*/false,
+    /*fixed_name=*/nullptr,
     [](const Signature&, const std::vector<int>&) { return Status::Ok(); },
     [](const Signature&, int, const Signature&, int) { return Status::Ok(); },
     /*output_shape=*/nullptr,

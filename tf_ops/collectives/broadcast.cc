@@ -54,7 +54,7 @@ Status RunBroadcast(Transport& transport, const CollectiveCall& call, Bytes) {
 const Collective kBroadcast = {
     Kind::kBroadcast,
     /*elementwise=*/false, Sizes::kNone,
-    /*groups=*/false,      /*answered=*/false, ValidateBroadcast, AgreeBroadcast, SameShape,
+    /*groups=*/false,      /*fixed_name=*/nullptr, ValidateBroadcast, AgreeBroadcast, SameShape,
     /*divide=*/nullptr,    RunBroadcast,
 };
 

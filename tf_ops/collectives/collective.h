@@ -45,9 +45,11 @@ struct Collective {
   // Whether a group of tensors may be one request.
   bool groups;
 
-  // Whether the coordinator gives the answer, Signature::root of the response, and nothing is
-  // exchanged.  All ranks take part under one name, and the answer is another each time.
-  bool answered;
+  // Not null: all ranks take part under this name, whatever their callers say, nothing is
+  // exchanged, and the coordinator gives the answer, Signature::root of the response, which is
+  // another each time.
+  const char* fixed_name;
+  bool answered() const { return fixed_name != nullptr; }
 
   // What one rank can see by itself, beside what Validate() checks for all.
   Status (*validate)(const Signature& signature, const std::vector<int>& members);
@@ -69,12 +71,10 @@ struct Collective {
 
 inline constexpr size_t kScratchBytesPerRank = 4096;
 
-// The names of what is answered.  Changes of process sets share one, so that ranks that change
-// them in another order hear of it.
+// Changes of process sets share a name, so that ranks that change them in another order hear of
+// it.
 inline constexpr char kJoinName[] = "<join>";
 inline constexpr char kProcessSetsName[] = "<process sets>";
-// The name that a request of `kind` must have; null: any.
-const char* FixedName(Kind kind);
 
 extern const Collective kAllreduce;
 extern const Collective kAllgather;
@@ -86,7 +86,7 @@ extern const Collective kJoin;
 extern const Collective kAddProcessSet;
 extern const Collective kRemoveProcessSet;
 
-// The row of `kind`.
+// The row of `kind`.  REQUIRES: a known kind.
 const Collective* FindCollective(Kind kind);
 
 // All that can be checked before a request leaves its rank: the shape is sane, the rank is in the
@@ -114,7 +114,7 @@ bool SameButSizes(const Signature& a, const Signature& b);
 bool CanBeCut(const Signature& signature);
 
 // What the collectives that are answered share: a name, and an int32 that is the answer.
-Status ValidateAnswered(const Signature& signature);
+Status ValidateAnswered(const Signature& signature, const std::vector<int>& members);
 std::vector<int64_t> AnswerShape(const Signature& signature, size_t i, const Around& around);
 Status RunAnswer(Transport& transport, const CollectiveCall& call, Bytes scratch);
 

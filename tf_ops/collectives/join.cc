@@ -6,19 +6,14 @@
 #include "tf_ops/collectives/collective.h"
 
 namespace hvd {
-namespace {
-
-Status ValidateJoin(const Signature& s, const std::vector<int>&) { return ValidateAnswered(s); }
-
-}  // namespace
 
 const Collective kJoin = {
     Kind::kJoin,
     /*elementwise=*/false,
     Sizes::kNone,
     /*groups=*/false,
-    /*answered=*/true,
-    ValidateJoin,
+    kJoinName,
+    ValidateAnswered,
     [](const Signature&, int, const Signature&, int) { return Status::Ok(); },
     AnswerShape,
     /*divide=*/nullptr,

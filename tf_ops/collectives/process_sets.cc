@@ -4,6 +4,7 @@
 // (transport/process_sets.h).  The answer is the set's number.
 
 #include <algorithm>
+#include <functional>
 
 #include "tf_ops/collectives/collective.h"
 
@@ -11,7 +12,7 @@ namespace hvd {
 namespace {
 
 Status ValidateAdd(const Signature& s, const std::vector<int>& members) {
-  HVD_RETURN_IF_ERROR(ValidateAnswered(s));
+  HVD_RETURN_IF_ERROR(ValidateAnswered(s, members));
   if (s.ranks.empty() || std::adjacent_find(s.ranks.begin(), s.ranks.end(),
                                             std::greater_equal<int>()) != s.ranks.end()) {
     return Status::InvalidArgument(StrCat(s.Title(), ": ranks ", RanksText(s.ranks),
@@ -32,8 +33,8 @@ Status AgreeOnRanks(const Signature& a, int rank_a, const Signature& b, int rank
                 "all ranks must add the same process sets in the same order");
 }
 
-Status ValidateRemove(const Signature& s, const std::vector<int>&) {
-  HVD_RETURN_IF_ERROR(ValidateAnswered(s));
+Status ValidateRemove(const Signature& s, const std::vector<int>& members) {
+  HVD_RETURN_IF_ERROR(ValidateAnswered(s, members));
   if (s.root > 0) return Status::Ok();
   return Status::InvalidArgument(
       StrCat(s.Title(), ": process set ", s.root,
@@ -51,16 +52,14 @@ Status AgreeOnId(const Signature& a, int rank_a, const Signature& b, int rank_b)
 const Collective kAddProcessSet = {
     Kind::kAddProcessSet,
     /*elementwise=*/false, Sizes::kNone,
-    /*groups=*/false,
-    /*answered=*/true,     ValidateAdd,  AgreeOnRanks, AnswerShape,
+    /*groups=*/false,      kProcessSetsName, ValidateAdd, AgreeOnRanks, AnswerShape,
     /*divide=*/nullptr,    RunAnswer,
 };
 
 const Collective kRemoveProcessSet = {
     Kind::kRemoveProcessSet,
     /*elementwise=*/false,   Sizes::kNone,
-    /*groups=*/false,
-    /*answered=*/true,       ValidateRemove, AgreeOnId, AnswerShape,
+    /*groups=*/false,        kProcessSetsName, ValidateRemove, AgreeOnId, AnswerShape,
     /*divide=*/nullptr,      RunAnswer,
 };
 

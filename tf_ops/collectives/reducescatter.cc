@@ -93,9 +93,10 @@ Status RunReducescatter(Transport& transport, const CollectiveCall& call, Bytes 
 
 const Collective kReducescatter = {
     Kind::kReducescatter,
-    /*elementwise=*/false, Sizes::kNone,
-    /*groups=*/true,       /*answered=*/false, ValidateReducescatter, AgreeReducescatter, KeptRows,
-    DivideReducescatter,   RunReducescatter,
+    /*elementwise=*/false,  Sizes::kNone,
+    /*groups=*/true,
+    /*fixed_name=*/nullptr, ValidateReducescatter, AgreeReducescatter, KeptRows,
+    DivideReducescatter,    RunReducescatter,
 };
 
 }  // namespace hvd

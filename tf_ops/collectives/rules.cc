@@ -31,15 +31,15 @@ std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Aroun
   return signature.shapes[i];
 }
 
-const char* FixedName(Kind kind) {
-  if (!FindCollective(kind)->answered) return nullptr;
-  return kind == Kind::kJoin ? kJoinName : kProcessSetsName;
-}
-
-Status ValidateAnswered(const Signature& s) {
-  if (s.name != FixedName(s.kind)) {
-    return Status::InvalidArgument(
-        StrCat(s.Title(), ": its name must be '", FixedName(s.kind), "'"));
+Status ValidateAnswered(const Signature& s, const std::vector<int>&) {
+  const char* const name = FindCollective(s.kind)->fixed_name;
+  if (s.name != name) {
+    return Status::InvalidArgument(StrCat(s.Title(), ": its name must be '", name, "'"));
+  }
+  if (s.dtype != DType::kInt32 || s.grouped || !s.shape().empty()) {
+    return Status::InvalidArgument(StrCat(s.Title(),
+                                          ": its tensor must be an int32 without dimensions, not ",
+                                          Name(s.dtype), " of shape ", ShapeText(s.shape())));
   }
   if (s.process_set == 0) return Status::Ok();
   return Status::InvalidArgument(

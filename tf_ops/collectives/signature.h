@@ -56,10 +56,9 @@ struct Signature {
   }
   int64_t bytes() const { return count() * static_cast<int64_t>(ItemBytes(dtype)); }
 
-  // "allreduce 'dense/kernel'": how every message about it begins.
-  std::string Title() const {
-    return StrCat(grouped ? "grouped_" : "", Name(kind), " '", name, "'");
-  }
+  // "allreduce 'dense/kernel'", or "join", which has no name of its own: how every message about
+  // it begins.
+  std::string Title() const;
 };
 
 }  // namespace hvd

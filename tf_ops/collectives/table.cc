@@ -49,6 +49,12 @@ Status ValidateShapes(const Signature& s, const Collective& collective, size_t r
 
 }  // namespace
 
+std::string Signature::Title() const {
+  const char* const fixed = FindCollective(kind)->fixed_name;
+  if (fixed != nullptr && name == fixed) return Name(kind);
+  return StrCat(grouped ? "grouped_" : "", Name(kind), " '", name, "'");
+}
+
 const Collective* FindCollective(Kind kind) { return kTable[static_cast<size_t>(kind)]; }
 
 Status Validate(const Signature& signature, const std::vector<int>& members, int rank) {

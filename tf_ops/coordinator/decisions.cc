@@ -30,7 +30,8 @@ void Negotiator::Decide(const Key& key, Entry* entry) {
   if (first.kind == Kind::kJoin) return DecideAnswer(decided.signature);
   Status status = CheckAbsent(first, decided.absent);
   if (!status.ok()) return Fail(key, entry, {std::move(status)});
-  if (FindCollective(first.kind)->answered) return DecideAnswer(decided.signature);
+  if (status = CheckChange(first); !status.ok()) return Fail(key, entry, {std::move(status)});
+  if (FindCollective(first.kind)->answered()) return DecideAnswer(decided.signature);
 
   const size_t each = SizeCount(first, static_cast<int>(set.size()));
   for (const SignaturePtr& s : entry->waiting) {
@@ -55,10 +56,22 @@ Status Negotiator::CheckAbsent(const Signature& s, const std::vector<int>& absen
   if (s.kind == Kind::kBroadcast && std::binary_search(absent.begin(), absent.end(), s.root)) {
     return fails(s.root, "it is the root; broadcast from a rank that has not joined");
   }
-  if (FindCollective(s.kind)->answered) {
+  if (FindCollective(s.kind)->answered()) {
     return fails(absent[0], "all ranks must; do it before the first joins");
   }
   if (s.op == ReduceOp::kAdasum) return fails(absent[0], "Adasum needs all ranks; use Average");
+  return Status::Ok();
+}
+
+Status Negotiator::CheckChange(const Signature& s) const {
+  if (s.kind == Kind::kRemoveProcessSet && (!sets_.has(s.root) || closed_[s.root])) {
+    return Status::FailedPrecondition(
+        StrCat(s.Title(), ": there is no process set ", s.root, " any more"));
+  }
+  if (s.kind == Kind::kAddProcessSet && sets_.Find(s.ranks) >= 0) {
+    return Status::FailedPrecondition(StrCat(s.Title(), ": process set ", sets_.Find(s.ranks),
+                                             " holds ", RanksText(s.ranks), " already"));
+  }
   return Status::Ok();
 }
 

@@ -86,7 +86,8 @@ void Executor::Launch(std::unique_ptr<Work> work) {
   raw->launched = true;
   CollectiveCall call;
   if (Status status = BuildCall(*raw, &call); !status.ok()) return done(std::move(status));
-  Transport& whole = *TransportFor(raw->response.process_set);
+  raw->transport = TransportFor(raw->response.process_set);
+  Transport& whole = *raw->transport;
   if (!raw->response.absent.empty()) {
     SubsetTransport there(&whole, PlacesOfThere(raw->response));
     return done(RunGeneric(there, call));
@@ -201,17 +202,17 @@ void Executor::LeaveOut(const Response& response, CollectiveCall* call) const {
       static_cast<int>(std::lower_bound(there.begin(), there.end(), call->root) - there.begin());
 }
 
-Transport* Executor::TransportFor(int process_set) {
-  std::unique_ptr<Transport>& transport = transports_[process_set];
+std::shared_ptr<Transport> Executor::TransportFor(int process_set) {
+  std::shared_ptr<Transport>& transport = transports_[process_set];
   if (transport == nullptr) transport = fabric_->NewTransport(sets_.members(process_set));
-  return transport.get();
+  return transport;
 }
 
 void Executor::Complete(std::unique_ptr<Work> work) {
   const Status& status = work->status;
   const Response& response = work->response;
   if (status.ok() && response.first().kind == Kind::kRemoveProcessSet) {
-    transports_.erase(response.first().root);  // what ran on it came before
+    transports_.erase(response.first().root);
   }
   if (!response.is_last_part()) work->requests.clear();
   for (const auto& request : work->requests) {

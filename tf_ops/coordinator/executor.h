@@ -57,9 +57,10 @@ class Executor final : public StreamRunner {
   struct Work {
     Response response;
     std::vector<std::shared_ptr<Request>> requests;
-    Status status;          // once completed
-    bool launched = false;  // the data plane had it
-    bool aborted = false;   // `status` is the reason of an abort, which names no tensor
+    std::shared_ptr<Transport> transport;  // until it is over, though its set may go
+    Status status;                         // once completed
+    bool launched = false;                 // the data plane had it
+    bool aborted = false;  // `status` is the reason of an abort, which names no tensor
   };
 
   void Launch(std::unique_ptr<Work> work);
@@ -71,7 +72,7 @@ class Executor final : public StreamRunner {
   std::vector<int> PlacesOfThere(const Response& response) const;
   // From here on the ranks of `call` are those that take part.
   void LeaveOut(const Response& response, CollectiveCall* call) const;
-  Transport* TransportFor(int process_set);
+  std::shared_ptr<Transport> TransportFor(int process_set);
   // The reason of Abort(), waiting for it when it has not come yet.
   Status AwaitAbort();
 
@@ -84,7 +85,7 @@ class Executor final : public StreamRunner {
 
   // The data thread's.
   Staging staging_;
-  std::map<int, std::unique_ptr<Transport>> transports_;  // by process set
+  std::map<int, std::shared_ptr<Transport>> transports_;  // by process set
 
   std::mutex mutex_;
   std::condition_variable changed_;

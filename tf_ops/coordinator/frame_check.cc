@@ -187,7 +187,7 @@ Status FrameCheck::CheckAbsent(int peer, const Response& response) const {
   const std::vector<int>& absent = response.absent;
   const Signature& first = response.first();
   bool fits =
-      absent.empty() || (response.process_set == 0 && !FindCollective(first.kind)->answered &&
+      absent.empty() || (response.process_set == 0 && !FindCollective(first.kind)->answered() &&
                          absent.size() < members(0).size());
   for (size_t i = 0; i < absent.size(); ++i) {
     fits = fits && IsMember(0, absent[i]) && (i == 0 || absent[i - 1] < absent[i]);

@@ -18,7 +18,10 @@ Negotiator::Negotiator(const World& world, const ProcessSets& sets, const Config
       left_because_(world.size, -1),
       joined_(world.size, false),
       last_of_rank_(world.size) {
-  while (static_cast<int>(closed_.size()) < sets.size()) AddSet();
+  closed_.resize(sets.size());
+  last_of_set_.resize(sets.size());
+  last_heard_.resize(sets.size());
+  FindLacks();
 }
 
 void Negotiator::AddSet() {
@@ -97,7 +100,8 @@ void Negotiator::Expand(const Key& key) {
 
 void Negotiator::HearAnnouncement(int rank, const Announcement& announcement, Time now) {
   const Signature& s = announcement.signature;
-  if (!MemberOf(s.process_set, rank)) return;  // Validate() stops this on the rank itself
+  // Validate() stops this on the rank itself; or the set goes.
+  if (!MemberOf(s.process_set, rank)) return;
   Expand(KeyOf(s));
   switch (announcement.what) {
     case Announcement::What::kReady:
@@ -313,7 +317,7 @@ void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>*
   response.process_set = bucket[0].signature->process_set;
   for (const Decided& d : bucket) {
     CacheKeeper::Place place;
-    if (!FindCollective(d.signature->kind)->answered) {
+    if (!FindCollective(d.signature->kind)->answered()) {
       place = keeper_.Use(d.signature, is_busy, &evicted);
     } else if (d.signature->kind == Kind::kRemoveProcessSet) {
       keeper_.EvictSet(d.signature->root, &evicted);

@@ -14,6 +14,9 @@
 // A rank that has joined is not waited for on set 0 until all have: an entry that lacks only
 // such ranks is decided without them.  On other sets it fails.
 //
+// A process set whose removal is decided takes no more.  What was decided on it is flushed first;
+// what waits on it ends on its rank, where that comes to the removal in the stream.
+//
 // Threads: the control thread of rank 0.
 
 #ifndef TF_OPS_COORDINATOR_NEGOTIATOR_H_
@@ -128,6 +131,8 @@ class Negotiator {
   bool MustWait(const Decided& decided, const std::vector<Decided>& unflushed) const;
   // Why what is decided cannot run without `absent`; ok: it can.
   Status CheckAbsent(const Signature& s, const std::vector<int>& absent) const;
+  // Why a change of the process sets cannot be made; ok: it can, or `s` is none.
+  Status CheckChange(const Signature& s) const;
   // Looks anew which sets lack a rank.
   void FindLacks();
   // Tells all who wait in `entry`, and will tell who comes later.

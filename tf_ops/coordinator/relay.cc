@@ -118,7 +118,7 @@ void Relay::FindLacks() {
 
 void Relay::Pass(const Response& response) {
   for (CacheId id : response.evicted) entries_.erase(id);
-  if (response.tensors.empty() || !FindCollective(response.first().kind)->answered) return;
+  if (response.tensors.empty() || !FindCollective(response.first().kind)->answered()) return;
   if (response.first().kind == Kind::kJoin) {
     if (response.status.ok()) joined_.assign(joined_.size(), false);
     for (int rank : response.only) joined_[rank] = false;

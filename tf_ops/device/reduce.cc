@@ -4,7 +4,7 @@
 
 namespace hvd {
 
-std::vector<const ReduceKernels*> AllReduceKernels() {
+std::vector<const ReduceKernels*> KernelsBestFirst() {
   return {
 #if defined(__x86_64__)
       &kReduceAvx512, &kReduceAvx2,
@@ -15,7 +15,7 @@ std::vector<const ReduceKernels*> AllReduceKernels() {
 void ReduceInOrder(DType dtype, const Reduction& reduction, const void* const* contributions, int n,
                    void* out, int64_t count) {
   static const ReduceKernels& best = *[] {
-    for (const ReduceKernels* kernels : AllReduceKernels()) {
+    for (const ReduceKernels* kernels : KernelsBestFirst()) {
       if (kernels->can_run()) return kernels;
     }
     return &kReducePlain;

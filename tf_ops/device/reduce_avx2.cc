@@ -1,3 +1,5 @@
+// The reduction for machines with AVX2.
+
 #if defined(__x86_64__)
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The reduction for machines with AVX-512.
+
 #if defined(__x86_64__)
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The reduction for every machine.
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

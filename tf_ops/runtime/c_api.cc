@@ -222,7 +222,7 @@ hvd::Signature IdentityOf(const hvd_request& r) {
   s.process_set = r.process_set;
   s.kind = static_cast<hvd::Kind>(r.kind);
   s.grouped = r.grouped != 0;
-  if (const char* name = hvd::FixedName(s.kind)) s.name = name;
+  if (const char* name = hvd::FindCollective(s.kind)->fixed_name) s.name = name;
   return s;
 }
 
@@ -240,8 +240,8 @@ Status CheckNumbers(const std::string& title, int32_t kind, int32_t dtype, int32
 // The smallest request of its kind, of a job of one rank.
 hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool grouped) {
   hvd::Signature s;
-  const char* const name = hvd::FixedName(kind);
-  s.name = name != nullptr ? name : "x";
+  const char* const fixed = hvd::FindCollective(kind)->fixed_name;
+  s.name = fixed != nullptr ? fixed : "x";
   s.kind = kind;
   s.root = kind == hvd::Kind::kRemoveProcessSet ? 1 : 0;
   if (kind == hvd::Kind::kAddProcessSet) s.ranks = {0};
@@ -249,6 +249,7 @@ hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool 
   s.op = op;
   s.grouped = grouped;
   if (kind != hvd::Kind::kBarrier) s.shapes = {{1}};
+  if (fixed != nullptr) s.shapes = {{}};
   return s;
 }
 
@@ -461,7 +462,8 @@ int hvd_enqueue(const hvd_request* r, uint64_t* id) {
 }
 
 void hvd_refuse(const hvd_request* r, const char* reason) {
-  if (const auto runtime = Ready()) runtime->Refuse(IdentityOf(*r), reason);
+  const auto runtime = KnownKind(*r) ? Ready() : nullptr;
+  if (runtime != nullptr) runtime->Refuse(IdentityOf(*r), reason);
 }
 
 void hvd_cancel(uint64_t id) {

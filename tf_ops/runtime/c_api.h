@@ -160,7 +160,7 @@ typedef struct {
 /* A join and a change of process sets have one int32 tensor without dimensions, whose result is the
  * rank that joined last or the number of the set. */
 typedef struct {
-  const char* name; /* ranks are matched by it, within the process set; not of those */
+  const char* name; /* ranks are matched by it, within the process set; not looked at of those */
   int32_t process_set;
   int32_t kind;      /* hvd_kind */
   int32_t dtype;     /* hvd_dtype */

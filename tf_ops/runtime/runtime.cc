@@ -118,7 +118,7 @@ Status Runtime::CheckChange(const Signature& s) const {
         StrCat(s.Title(), ": there is no process set ", s.root,
                sets_.knew(s.root) ? " any more: it was removed already" : " in this generation"));
   }
-  if (const int same = sets_.Find(s.ranks); adds && same >= 0) {
+  if (const int same = adds ? sets_.Find(s.ranks) : -1; same >= 0) {
     return Status::InvalidArgument(
         StrCat(s.Title(), ": process set ", same, " holds ", RanksText(s.ranks), " already"));
   }

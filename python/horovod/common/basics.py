@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from horovod.common import bootstrap, core
+from horovod.common import bootstrap, core, settings
 from horovod.common import process_sets as sets_of_ranks
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.place import place_from_environment
@@ -41,7 +41,8 @@ __all__ = [
 
 # One init() or shutdown() at a time; a signal handler may call shutdown() in the middle of init().
 _lock = threading.RLock()
-_DYNAMIC = "dynamic"
+_DYNAMIC, _DYNAMIC_ENV = "dynamic", "HOROVOD_DYNAMIC_PROCESS_SETS"
+_are_dynamic = False  # the process sets of this generation; guarded by _lock
 _generations_alone = 0  # of a process without a launcher; guarded by _lock
 
 
@@ -70,12 +71,12 @@ def init(
       HorovodInternalError: the ranks did not come together in HOROVOD_START_TIMEOUT_SECONDS, or
         contradict each other; the text names them.
     """
-    global _generations_alone
+    global _generations_alone, _are_dynamic
     with _lock:
         sets = _checked_sets(process_sets)
         if is_initialized():
             if failure() is None:
-                _refuse_new_sets(sets)
+                _refuse_new_sets(sets, process_sets == _DYNAMIC)
                 return
             core.shutdown(0)
         place = place_from_environment()
@@ -85,17 +86,19 @@ def init(
                 "yet, use process_sets"
             )
         _generations_alone += 1
-        try:
-            first_set_id = bootstrap.start(
-                place,
-                [item.ranks or [] for item in sets],
-                dynamic_process_sets=process_sets == _DYNAMIC,
-                generation_alone=_generations_alone,
-                least_set_id=sets_of_ranks.least_id(),
-            )
-        except (core.CoreError, RendezvousError) as error:
-            raise HorovodInternalError(f"init: {error}") from None
-        sets_of_ranks.begin_generation(place.size, sets, first_set_id)
+        with sets_of_ranks.changes:  # other threads may try to add sets as soon as they can
+            try:
+                first_set_id = bootstrap.start(
+                    place,
+                    [item.ranks or [] for item in sets],
+                    dynamic_process_sets=process_sets == _DYNAMIC,
+                    generation_alone=_generations_alone,
+                    least_set_id=sets_of_ranks.least_id(),
+                )
+            except (core.CoreError, RendezvousError) as error:
+                raise HorovodInternalError(f"init: {error}") from None
+            sets_of_ranks.begin_generation(place.size, sets, first_set_id)
+        _are_dynamic = process_sets == _DYNAMIC or settings.value(_DYNAMIC_ENV) is True
 
 
 def _checked_sets(process_sets: Any) -> list[ProcessSet]:
@@ -111,13 +114,18 @@ def _checked_sets(process_sets: Any) -> list[ProcessSet]:
     return list(process_sets or ())
 
 
-def _refuse_new_sets(sets: list[ProcessSet]) -> None:
-    """A second init() does nothing, so it must not seem to have added a set."""
+def _refuse_new_sets(sets: list[ProcessSet], dynamic: bool) -> None:
+    """A second init() does nothing, so it must not seem to have added a set, or the leave to."""
+    if dynamic and not _are_dynamic:
+        raise ValueError(
+            f"init: process_sets={_DYNAMIC!r} comes after the first init(), which fixed the sets; "
+            "give it there, or call shutdown() first"
+        )
     for item in sets:
         if item.process_set_id is None:
             raise ValueError(
-                f"init: {item} comes after the first init(), which alone adds sets; give it there, "
-                "call shutdown() first, or use hvd.add_process_set"
+                f"init: {item} comes after the first init(); give it there, call shutdown() first, "
+                "or use hvd.add_process_set"
             )
 
 

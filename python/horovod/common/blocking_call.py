@@ -64,7 +64,8 @@ class BlockingCall:
             **fields,
         )
         _in_flight.add(self)
-        code = core.load().hvd_enqueue(ctypes.byref(request), ctypes.byref(ctypes.c_uint64()))
+        self._id = ctypes.c_uint64()
+        code = core.load().hvd_enqueue(ctypes.byref(request), ctypes.byref(self._id))
         if code != core.OK:
             _in_flight.discard(self)
         core.check(code)
@@ -80,7 +81,7 @@ class BlockingCall:
         self._over.set()
 
     def result(self) -> memoryview:
-        """Waits for the end; Ctrl-C works meanwhile.
+        """Waits for the end; Ctrl-C works meanwhile, and withdraws the request if it still can.
 
         Returns:
           The result's bytes.
@@ -88,8 +89,26 @@ class BlockingCall:
         Raises:
           CoreError: the collective failed.
         """
-        while not self._over.wait(core.SLICE_S):
-            pass  # a rank that is lost ends it, and so does a mismatch
+        try:
+            self._wait()
+        except BaseException:  # KeyboardInterrupt, most likely
+            core.load().hvd_cancel(self._id)
+            self._wait()
+            raise
         if self._code != core.OK:
             raise core.CoreError(self._code, self._text)
+        return self.output
+
+    @property
+    def output(self) -> memoryview:
+        """The result's bytes, once it has run."""
         return memoryview(self._output)
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it came to a good end, even if `result` was interrupted."""
+        return self._over.is_set() and self._code == core.OK
+
+    def _wait(self) -> None:
+        while not self._over.wait(core.SLICE_S):
+            pass  # a rank that is lost ends it, and so does a mismatch

@@ -9,7 +9,6 @@ from typing import Any
 
 from horovod.common import core
 from horovod.common.blocking_call import INT64, UINT8, BlockingCall
-from horovod.common.process_sets import ProcessSet
 
 __all__ = ["allgather_bytes", "broadcast_bytes"]
 
@@ -26,14 +25,14 @@ def _int64s(data: memoryview) -> list[int]:
     ]
 
 
-def broadcast_bytes(data: bytes, root_rank: int, name: str, process_set: ProcessSet) -> memoryview:
+def broadcast_bytes(data: bytes, root_rank: int, name: str, process_set: int) -> memoryview:
     """Gives every rank the root's bytes.
 
     Args:
       data: of any length, the root's alone counts.
       root_rank: whose; a rank of the job.
       name: the same on all ranks.
-      process_set: the ranks that take part, known to the ranks.
+      process_set: the number of the set of ranks that take part.
 
     Returns:
       The bytes.
@@ -43,7 +42,7 @@ def broadcast_bytes(data: bytes, root_rank: int, name: str, process_set: Process
     """
     fields: dict[str, Any] = {
         "root": root_rank,
-        "process_set": int(process_set.process_set_id or 0),
+        "process_set": process_set,
     }
     is_root = core.load().hvd_rank() == root_rank
     length = BlockingCall(_BROADCAST, f"{name}.size", INT64, _int64(len(data)), **fields).result()
@@ -51,13 +50,13 @@ def broadcast_bytes(data: bytes, root_rank: int, name: str, process_set: Process
     return BlockingCall(_BROADCAST, f"{name}.data", UINT8, data, **fields).result()
 
 
-def allgather_bytes(data: bytes, name: str, process_set: ProcessSet) -> list[memoryview]:
+def allgather_bytes(data: bytes, name: str, process_set: int) -> list[memoryview]:
     """Gives every rank all ranks' bytes.
 
     Args:
       data: of any length.
       name: the same on all ranks.
-      process_set: the ranks that take part, known to the ranks.
+      process_set: the number of the set of ranks that take part.
 
     Returns:
       The bytes of each rank, in rank order.
@@ -65,7 +64,7 @@ def allgather_bytes(data: bytes, name: str, process_set: ProcessSet) -> list[mem
     Raises:
       CoreError: a collective failed.
     """
-    fields: dict[str, Any] = {"process_set": int(process_set.process_set_id or 0)}
+    fields: dict[str, Any] = {"process_set": process_set}
     sizes = BlockingCall(_ALLGATHER, f"{name}.sizes", INT64, _int64(len(data)), **fields)
     all_data = BlockingCall(_ALLGATHER, f"{name}.data", UINT8, data, **fields).result()
     parts, begin = [], 0

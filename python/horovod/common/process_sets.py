@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod.common import core
@@ -15,6 +15,7 @@ __all__ = [
     "ProcessSet",
     "add_process_set",
     "begin_generation",
+    "changes",
     "check_ranks",
     "global_process_set",
     "least_id",
@@ -57,7 +58,7 @@ class ProcessSet:
         Raises:
           ValueError: the set is not known to the ranks, or `init()` was not called.
         """
-        return self._ask(core.load().hvd_process_set_size)
+        return self._size_and_rank()[0]
 
     def rank(self) -> int:
         """Returns this process's rank in the set, counted from 0.
@@ -66,8 +67,7 @@ class ProcessSet:
           ValueError: this process is not in the set, the set is not known to the ranks, or
             `init()` was not called.
         """
-        self.size()
-        rank: int = core.load().hvd_process_set_rank(self.process_set_id)
+        rank = self._size_and_rank()[1]
         if rank < 0:
             raise ValueError(f"{self}: rank {core.load().hvd_rank()} is not in it")
         return rank
@@ -78,18 +78,20 @@ class ProcessSet:
         Raises:
           ValueError: the set is not known to the ranks, or `init()` was not called.
         """
-        self.size()
-        return bool(core.load().hvd_process_set_rank(self.process_set_id) >= 0)
+        return self._size_and_rank()[1] >= 0
 
-    def _ask(self, question: Any) -> int:
+    def _size_and_rank(self) -> tuple[int, int]:
+        """Returns how many ranks it has and this one's place among them, or -1."""
         if not core.load().hvd_is_initialized():
             raise ValueError(f"{self}: Horovod is not initialized; call hvd.init() first")
-        answer = -1 if self.process_set_id is None else int(question(self.process_set_id))
-        if answer < 0:
+        number = self.process_set_id  # once: another thread may remove the set
+        size = -1 if number is None else int(core.load().hvd_process_set_size(number))
+        if size < 0:
             raise ValueError(
-                f"{self}: not known to the ranks; pass it to hvd.init(process_sets=[...])"
+                f"{self}: not known to the ranks; pass it to hvd.init(process_sets=[...]) or to "
+                "hvd.add_process_set()"
             )
-        return answer
+        return size, int(core.load().hvd_process_set_rank(number))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProcessSet):
@@ -121,7 +123,8 @@ def check_ranks(ranks: Any, who: str) -> list[int]:
             f"{who}: {ranks!r} is not a list of ranks; MPI communicators are not built yet"
         )
     listed = sorted(int(rank) for rank in ranks)
-    if not listed or listed[0] < 0 or len(set(listed)) != len(listed):
+    most = 2**31 - 1  # the core's numbers have 32 bits
+    if not listed or listed[0] < 0 or listed[-1] > most or len(set(listed)) != len(listed):
         raise ValueError(f"{who}: ranks {list(ranks)} must be one or more, from 0 up, each once")
     return listed
 
@@ -142,15 +145,16 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 
-# Ranks must change the sets in the same order, so a rank makes one change at a time.
-_changes = threading.RLock()
-_known: list[ProcessSet] = []  # beside the global one; guarded by _changes
-_least_id = 1  # ids are baked into graphs, so none is used twice; guarded by _changes
+# Ranks must change the sets in the same order, so a rank makes one change at a time; init() is one.
+changes = threading.RLock()
+_known: list[ProcessSet] = []  # beside the global one; guarded by changes
+_least_id = 1  # ids are baked into graphs, so none is used twice; guarded by changes
 
 
 def least_id() -> int:
     """Returns the least id of a set that this process has never used."""
-    return _least_id
+    with changes:
+        return _least_id
 
 
 def begin_generation(size: int, sets: Sequence[ProcessSet], first_id: int) -> None:
@@ -161,7 +165,7 @@ def begin_generation(size: int, sets: Sequence[ProcessSet], first_id: int) -> No
       sets: beside the global one.
       first_id: of the first of them, at least `least_id()`; the others follow.
     """
-    with _changes:
+    with changes:
         for item in _known:
             item.process_set_id = None
         global_process_set.ranks = list(range(size))
@@ -174,7 +178,7 @@ def _make_known(process_set: ProcessSet, number: int) -> None:
     global _least_id
     process_set.process_set_id = number
     _known.append(process_set)
-    _least_id = number + 1
+    _least_id = max(_least_id, number + 1)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -191,9 +195,11 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
       The set; its `process_set_id` is now a number that no other set had.
 
     Raises:
-      ValueError: there is such a set already; a rank that does not exist or is given twice; the
-        ranks of the job gave different sets, or one of them could not take part; `init()` was not
-        called, or fixed the sets.
+      ValueError: there is such a set already (`init` takes it, since a set by a rule may happen to
+        be that of all ranks); a rank that does not exist or is given twice; the ranks of the job
+        gave different sets, or one of them could not take part; `init()` was not called, or fixed
+        the sets.
+      NotImplementedError: an MPI communicator.
       HorovodInternalError: a rank was lost or left.
 
     Example:
@@ -201,17 +207,17 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
       >>> if hvd.size() > 1:  # of one rank there is no set but that of all
       ...     even = hvd.add_process_set(range(0, hvd.size(), 2))
     """
-    with _changes:
+    with changes:
         try:
             made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
             if made.process_set_id is not None:
-                raise ValueError(f"add_process_set: {made} is known to the ranks already")
-        except ValueError as error:
-            _refuse(_ADD, str(error))
+                raise ValueError(f"add_process_set: {made} is a set of this job already")
+        except Exception as error:
+            _refuse(_ADD, f"add_process_set: {error}")
             raise
         ranks = made.ranks or []
         fields = {"ranks": (ctypes.c_int32 * len(ranks))(*ranks), "num_ranks": len(ranks)}
-        _make_known(made, _change(_ADD, "add_process_set", **fields))
+        _change(_ADD, lambda number: _make_known(made, number), **fields)
     return made
 
 
@@ -241,30 +247,36 @@ def remove_process_set(process_set: ProcessSet) -> bool:
       ...     even = hvd.add_process_set(range(0, hvd.size(), 2))
       ...     assert hvd.remove_process_set(even)
     """
-    with _changes:
+    with changes:
         number = process_set.process_set_id if isinstance(process_set, ProcessSet) else None
         if number is None:
             text = f"remove_process_set: {process_set} is not known to the ranks"
             _refuse(_REMOVE, text)
             raise ValueError(text)
-        _change(_REMOVE, "remove_process_set", root=number)
-        process_set.process_set_id = None
-        _known[:] = [other for other in _known if other is not process_set]
+        _change(_REMOVE, lambda _: _forget(process_set), root=number)
     return True
 
 
-def _change(kind: int, who: str, **fields: Any) -> int:
-    """Makes a change together with all other ranks; returns the number of the set."""
+def _change(kind: int, then: Callable[[int], None], **fields: Any) -> None:
+    """Makes a change together with all other ranks, and `then` what follows, given the set's id."""
     try:
-        answer = BlockingCall(kind, "", INT32, bytes(4), scalar=True, **fields).result()
+        call = BlockingCall(kind, "", INT32, bytes(4), scalar=True, **fields)
+        try:
+            call.result()
+        finally:  # also where Ctrl-C came, but the change was made
+            if call.has_run:
+                then(int.from_bytes(call.output, "little", signed=True))
     except core.CoreError as error:
-        text = str(error).replace(f"{who} '<process sets>'", who)
         if error.code == core.NOT_INITIALIZED:
-            raise ValueError(f"{who}: Horovod is {text}") from None
+            raise ValueError(f"{core.KINDS[kind]}: Horovod is {error}") from None
         if error.code in (core.INVALID_ARGUMENT, core.FAILED_PRECONDITION):
-            raise ValueError(text) from None
-        raise HorovodInternalError(text) from None
-    return int.from_bytes(answer, "little", signed=True)
+            raise ValueError(str(error)) from None
+        raise HorovodInternalError(str(error)) from None
+
+
+def _forget(process_set: ProcessSet) -> None:
+    process_set.process_set_id = None
+    _known[:] = [other for other in _known if other is not process_set]
 
 
 def _refuse(kind: int, reason: str) -> None:

@@ -70,12 +70,12 @@ def broadcast_object(
       HorovodInternalError: a rank was lost or has left.
     """
     _raw.require_init("broadcast_object")
-    _raw.id_of(process_set, "broadcast_object")
+    number = _raw.id_of(process_set, "broadcast_object")
     with _as_op_errors():
         is_root = basics.rank() == root_rank
         data = cloudpickle.dumps(obj) if is_root else b""
         name = name or "broadcast_object"
-        received = byte_exchange.broadcast_bytes(data, root_rank, name, process_set)
+        received = byte_exchange.broadcast_bytes(data, root_rank, name, number)
         return obj if is_root else cloudpickle.loads(received)
 
 
@@ -131,8 +131,8 @@ def allgather_object(
       HorovodInternalError: a rank was lost or has left.
     """
     _raw.require_init("allgather_object")
-    _raw.id_of(process_set, "allgather_object")
+    number = _raw.id_of(process_set, "allgather_object")
     with _as_op_errors():
         data = cloudpickle.dumps(obj)
-        parts = byte_exchange.allgather_bytes(data, name or "allgather_object", process_set)
+        parts = byte_exchange.allgather_bytes(data, name or "allgather_object", number)
         return [cloudpickle.loads(part) for part in parts]

@@ -93,7 +93,7 @@ class SlicesReduction:
         if self.op not in (Average, Sum):
             raise NotImplementedError(
                 f"{who}: op is {self.op.name}, but slices can only be summed or averaged; pass "
-                "tf.convert_to_tensor(slices)"
+                "tf.convert_to_tensor(slices), or sparse_as_dense=True"
             )
         if dtype == tf.bool and (self.op == Average or self._has_factors):
             raise NotImplementedError(

@@ -33,12 +33,14 @@ Signature Group(Kind kind, std::vector<std::vector<int64_t>> shapes) {
 
 Signature Join(const std::string& name) {
   Signature s = Of(Kind::kJoin, {});
+  s.dtype = DType::kInt32;
   s.name = name;
   return s;
 }
 
 Signature Change(Kind kind, std::vector<int> ranks, int root = 0) {
   Signature s = Of(kind, {});
+  s.dtype = DType::kInt32;
   s.name = kProcessSetsName;
   s.ranks = std::move(ranks);
   s.root = root;
@@ -83,6 +85,20 @@ std::vector<Case> Cases() {
       {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
       {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
       {"no name", nameless, Code::kInvalidArgument, "name"},
+      {"a join of rows",
+       [] {
+         Signature s = Join(kJoinName);
+         s.shapes = {{0}};
+         return s;
+       }(),
+       Code::kInvalidArgument, "int32 of shape [0]"},
+      {"a join of bytes",
+       [] {
+         Signature s = Join(kJoinName);
+         s.dtype = DType::kUint8;
+         return s;
+       }(),
+       Code::kInvalidArgument, "not uint8"},
       {"a new set", Change(Kind::kAddProcessSet, {0, 2}), Code::kOk, ""},
       {"a set of none", Change(Kind::kAddProcessSet, {}), Code::kInvalidArgument, "one or more"},
       {"a set of a rank twice", Change(Kind::kAddProcessSet, {1, 1}), Code::kInvalidArgument,

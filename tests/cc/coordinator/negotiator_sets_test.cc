@@ -99,6 +99,20 @@ TEST_F(SetsTest, WhatIsDecidedOnASetRunsToItsEndBeforeTheSetGoes) {
   EXPECT_FALSE(negotiator_->waiting());
 }
 
+// Two threads of each rank may have asked for the same change, one after the other.
+TEST_F(SetsTest, AChangeThatWasMadeAlreadyFails) {
+  All(Removing(1));
+  EXPECT_EQ(Flush(), Lines({"<process sets>>012"}));
+  sets_->Remove(1);
+  All(Removing(1));
+  EXPECT_EQ(Flush(), Lines({"<process sets>!3>0", "<process sets>!3>1", "<process sets>!3>2"}));
+  EXPECT_NE(last_text_.find("no process set 1 any more"), std::string::npos) << last_text_;
+  All(Adding({0, 1, 2}));
+  EXPECT_EQ(Flush().size(), 3U);
+  EXPECT_NE(last_text_.find("process set 0 holds ranks 0, 1, 2 already"), std::string::npos)
+      << last_text_;
+}
+
 TEST_F(SetsTest, NoSetChangesWithoutARankThatHasJoined) {
   Signature join = Tensor(kJoinName);
   join.kind = Kind::kJoin;

@@ -141,8 +141,8 @@ TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
   std::vector<const void*> contributions;
   for (const auto& rank : bits) contributions.push_back(rank.data());
   int compared = 0;
-  for (const ReduceKernels* kernels : AllReduceKernels()) {
-    if (!kernels->can_run()) continue;
+  for (const ReduceKernels* kernels : KernelsBestFirst()) {
+    if (kernels == &kReducePlain || !kernels->can_run()) continue;
     for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
       for (int op = 0; op < kNumReduceOps; ++op) {
         if (static_cast<ReduceOp>(op) == ReduceOp::kAdasum) continue;
@@ -164,7 +164,11 @@ TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
       }
     }
   }
-  EXPECT_GE(compared, kNumDTypes * (kNumReduceOps - 1) * 2);
+#if defined(__x86_64__)
+  EXPECT_EQ(kReduceAvx2.can_run(), __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(kReduceAvx512.can_run(), __builtin_cpu_supports("avx512bw") != 0);
+#endif
+  if (compared == 0) GTEST_SKIP() << "this machine runs the plain kernels alone";
 }
 
 }  // namespace

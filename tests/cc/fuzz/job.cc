@@ -59,7 +59,8 @@ Signature TensorOf(int number, int rows) {
     case Kind::kJoin:
     case Kind::kAddProcessSet:
     case Kind::kRemoveProcessSet:
-      s.name = FixedName(s.kind);
+      s.name = FindCollective(s.kind)->fixed_name;
+      s.dtype = DType::kInt32;
       s.process_set = 0;
       s.shapes = {{}};
       if (s.kind == Kind::kAddProcessSet) s.ranks = {0, 2, 4};
