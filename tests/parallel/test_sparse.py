@@ -154,14 +154,14 @@ def _check_random_cases(auto: str, seeds: range, modes: tuple[str, ...]) -> tupl
 @pytest.mark.parametrize("auto", ["0", "1"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_random_slices_equal_numpy(size, auto):
-    seen = run_ranks(_check_random_cases, size, auto, range(80), ("eager",), timeout_s=120)
+    seen = run_ranks(_check_random_cases, size, auto, range(30), ("eager",), timeout_s=120)
     assert len(set(seen)) == 1
     assert (seen[0][1] > 10) == (auto == "1"), "both ways must have been taken"
 
 
 @pytest.mark.parametrize("auto", ["0", "1"])
 def test_random_slices_equal_numpy_in_graphs(auto):
-    seen = run_ranks(_check_random_cases, 3, auto, range(100, 116), MODES[1:], timeout_s=240)
+    seen = run_ranks(_check_random_cases, 3, auto, range(100, 106), MODES[1:], timeout_s=240)
     assert len(set(seen)) == 1
     assert (seen[0][1] > 5) == (auto == "1")
 

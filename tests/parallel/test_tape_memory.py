@@ -10,8 +10,6 @@ import gc
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.harness.pool import run_ranks
 
 _WARM_UP_STEPS = 200
@@ -59,7 +57,6 @@ def _bytes_per_step() -> tuple[float, float]:
     return growth(identities), growth(collectives)
 
 
-@pytest.mark.smoke
 def test_eager_steps_do_not_grow():
     for plain, distributed in run_ranks(_bytes_per_step, 2, timeout_s=300):
         assert distributed - plain < _MAX_BYTES_PER_STEP, (plain, distributed)

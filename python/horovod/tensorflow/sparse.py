@@ -147,7 +147,7 @@ class SlicesReduction:
         exact = values if factor == 1.0 else tf.cast(values, tf.float64) * factor
         if self.op == Average:
             exact = over_size(exact, self.process_set)
-        return tf.saturate_cast(exact, values.dtype), indices
+        return exact if factor == 1.0 else _clamped(exact, values.dtype), indices
 
     def _shorter_way(self, rows: _Rows, height: tf.Tensor, name: str) -> _Rows:
         """Gathers the rows, or adds them as a dense tensor, whichever all ranks choose."""
@@ -215,6 +215,16 @@ class SlicesReduction:
         mine = tf.math.unsorted_segment_sum(tf.ones_like(indices), indices, height) > 0
         had = tf.where(self._sum(mine, f"{name}.rows"))[:, 0]  # the sum of bools is "or"
         return tf.gather(total, had), tf.cast(had, indices.dtype)
+
+
+def _clamped(exact: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Casts float64 to integers as the core does: toward zero, and not beyond the type's range.
+
+    `tf.saturate_cast` is wrong for int64 where NumPy 2 gives it that range.
+    """
+    most = float(dtype.max)  # of int64: one more, which no cast can make
+    inside = tf.cast(tf.where(exact < most, tf.maximum(exact, float(dtype.min)), 0.0), dtype)
+    return tf.where(exact >= most, tf.constant(dtype.max, dtype), inside)
 
 
 def densified(slices: tf.IndexedSlices, like: Any, who: str) -> tf.Tensor:
