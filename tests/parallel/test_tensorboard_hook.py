@@ -112,6 +112,22 @@ def _bad_arguments(logdir: str) -> None:
         ):
             with pytest.raises(ValueError, match=words):
                 hvd.TensorBoardHook(logdir, loss=loss).begin()
+        # Rank 0 alone would take part in a collective that the training does not need.
+        weight = v1.get_variable("w", initializer=1.0)
+        shared = hvd.allreduce(weight * 2.0, name="of_the_model")
+        sgd = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.1))
+        sgd.minimize(shared * weight)
+        hvd.TensorBoardHook(f"{logdir}-writes", loss=shared + 1.0).begin()
+        chosen = tf.cond(weight > 0, lambda: hvd.allreduce(weight), lambda: weight)
+        with tf.control_dependencies([hvd.barrier()]):
+            waited = tf.identity(weight)
+        for loss, words in (
+            (2.0 * hvd.allreduce(weight, name="mean"), r"'mean' \(HorovodAllreduce\)"),
+            (tf.identity(chosen), r"'cond' \(HorovodAllreduce\)"),
+            (waited, r"'HorovodBarrier' \(HorovodBarrier\)"),
+        ):
+            with pytest.raises(ValueError, match=f"computed from {words}"):
+                hvd.TensorBoardHook(logdir, loss=loss).begin()
     assert not Path(logdir).exists()
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
+from horovod.tensorflow.upstream import NO_COLLECTIVES, collectives, upstream
 
 __all__ = ["TensorBoardHook"]
 
 # The label that TensorFlow gives a node of a trace: "name = Type(inputs)".
 _COLLECTIVE = re.compile(r" = Horovod(\w+)\(")
-_NO_COLLECTIVES = {"LocalRank", "LocalSize", "ProcessSetIncluded", "Rank", "Size"}
 
 # In microseconds, as TensorFlow's traces have them.
 _Span = tuple[float, float]
@@ -49,7 +49,8 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         Args:
           logdir: folder of the event file; made if missing, on rank 0.
           save_steps: how many steps lie between two writings, >= 1.
-          loss: a scalar tensor, or its name.  Default: the sum of the collection
+          loss: a scalar tensor, or its name; of this rank's batch, since rank 0 alone fetches it.
+            Default: the sum of the collection
             `tf.compat.v1.GraphKeys.LOSSES`, where `tf.compat.v1.losses` and Estimator put theirs;
             one from which another of the collection is computed counts in that one alone.  When
             nothing is there, no loss is written, and a warning says so.
@@ -76,7 +77,8 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         """Finds loss and global step.
 
         Raises:
-          ValueError: there is no global step, or no such loss, or it is no scalar.
+          ValueError: there is no global step, or no such loss, or it is no scalar; or, on all
+            ranks, it is computed from a collective that the training does not need.
         """
         step = tf.compat.v1.train.get_global_step()
         if step is None:
@@ -120,6 +122,7 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
                     f"TensorBoardHook: the loss '{loss.name}' has shape {loss.shape}, and one "
                     "number is due; pass loss=tf.reduce_mean(...)"
                 )
+            _refuse_collectives(loss)
         with graph.as_default():
             return tf.add_n([tf.cast(loss, tf.float32) for loss in losses]) if losses else None
 
@@ -192,17 +195,30 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
 def _outermost(losses: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the losses, each once, but for those from which another one is computed."""
     distinct = list({loss.ref(): loss for loss in losses}.values())
-    inner = set()
-    for loss in distinct:
-        seen = {loss.op}
-        left = [loss.op]
-        while left:
-            for source in left.pop().inputs:
-                inner.add(source.ref())
-                if source.op not in seen:
-                    seen.add(source.op)
-                    left.append(source.op)
+    inner = {
+        source.ref()
+        for operation in upstream([loss.op for loss in distinct], control=False)
+        for source in operation.inputs
+    }
     return [loss for loss in distinct if loss.ref() not in inner]
+
+
+def _refuse_collectives(loss: tf.Tensor) -> None:
+    """Raises ValueError if rank 0, which alone fetches a loss, would wait for the others then.
+
+    Collectives that the training operations need as well run on every rank.
+    """
+    train_ops = loss.graph.get_collection(tf.compat.v1.GraphKeys.TRAIN_OP)
+    everywhere = upstream([getattr(train_op, "op", train_op) for train_op in train_ops], True)
+    alone = collectives(upstream([loss.op], True) - everywhere)
+    if alone:
+        operation = min(alone, key=lambda one: one.name)
+        raise ValueError(
+            f"TensorBoardHook: the loss '{loss.name}' is computed from '{operation.name}' "
+            f"({alone[operation]}), a collective that no operation of the collection TRAIN_OP "
+            "needs; rank 0 alone fetches the loss, and would wait there for the others; pass the "
+            "loss of this rank's batch, without the collective"
+        )
 
 
 def _collective_seconds(step_stats: Any) -> dict[str, float]:
@@ -211,7 +227,7 @@ def _collective_seconds(step_stats: Any) -> dict[str, float]:
     for device in step_stats.dev_stats:
         for node in device.node_stats:
             found = _COLLECTIVE.search(node.timeline_label)
-            if found and found.group(1) not in _NO_COLLECTIVES:
+            if found and found.group(1) not in NO_COLLECTIVES:
                 kind = re.sub(r"(?<!^)(?=[A-Z])", "_", found.group(1)).lower()
                 begin_us = node.all_start_micros
                 span = (begin_us, begin_us + node.all_end_rel_micros)
