@@ -241,6 +241,24 @@ def _counters_are_not_shared() -> None:
             session.run(parts)
             assert session.run([a, d, step]) == expected
 
+        # Two lists that share a variable are computed before either is applied.
+        first = two.compute_gradients(a + d, [a, d])
+        second = two.compute_gradients(3.0 * a + b, [b, a])
+        clipped = [(tf.clip_by_norm(g, 1.0), v) for g, v in first]
+        with pytest.raises(ValueError, match=r"apply_gradients for .*a:0.*2 calls of compute"):
+            two.apply_gradients(clipped)
+        train_first = two.apply_gradients([clipped[0], first[1]])
+        train_second = two.apply_gradients((tf.clip_by_norm(g, 1.0), v) for g, v in second)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for train, expected in (
+            (train_first, [0, 0, 0]),
+            (train_second, [0, 0, 0]),
+            (train_second, [-1, -1, 0]),
+            (train_first, [-2, -1, -2]),
+        ):
+            session.run(train)
+            assert session.run([a, b, d]) == expected
+
     a, b = tf.Variable(0.0), tf.Variable(0.0)
     two = wrapped(2)
     two.minimize(lambda: a * 1.0, var_list=[a])
@@ -250,6 +268,13 @@ def _counters_are_not_shared() -> None:
         if expected == [-2, 0]:
             assert [a.numpy(), b.numpy()] == expected
     assert [a.numpy(), b.numpy()] == [-4, -2]
+
+    for _ in range(2):
+        first = two.compute_gradients(lambda: a * 1.0, [a])
+        second = two.compute_gradients(lambda: a * 3.0 + b, [a, b])
+        two.apply_gradients(first)
+        two.apply_gradients(second)
+    assert [a.numpy(), b.numpy()] == [-4 - 2 - 6, -2 - 2]
 
     other = tf.Variable(0.0, name="other")
     with pytest.raises(ValueError, match=r"apply_gradients.*other.*compute_gradients"):
@@ -417,6 +442,28 @@ def _helper() -> None:
         )
         with pytest.raises(ValueError, match=r"'vague:0'.*fully known"):
             optimizer.minimize(tf.reduce_sum(vague))
+
+
+def _groups_with_an_idle_variable() -> None:
+    """A variable without gradient may be in a group."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    for passes in (1, 2):
+        a, idle = tf.Variable(1.0), tf.Variable(5.0)
+        sgd = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        optimizer = hvd.DistributedOptimizer(
+            sgd, backward_passes_per_step=passes, groups=[[a, idle]]
+        )
+        for _ in range(passes):
+            optimizer.minimize(lambda a=a: a * (hvd.rank() + 1.0), var_list=[a, idle])
+        assert [a.numpy(), idle.numpy()] == [1.0 - 1.5 * passes, 5.0]
+
+
+def test_a_group_may_list_a_variable_without_gradient():
+    run_ranks(_groups_with_an_idle_variable, 2)
 
 
 def test_the_helper_by_itself():

@@ -6,6 +6,7 @@ initialise themselves, so a program that initialises its global variables alone 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,6 +24,9 @@ __all__ = [
     "require_known_shape",
     "run_either",
 ]
+
+# What a gradient carries that compute_gradients has returned: the window that it is of.
+_WINDOW = "_hvd_window"
 
 
 def local_variable(initial: tf.Tensor, name: str, shape: list[int | None] | None = None) -> Any:
@@ -218,12 +222,14 @@ class _Window:
       variables: their references.
       counter: of the passes.
       due: in a compat.v1 graph, whether the pass that runs ends a step.
+      waits: whether nothing was applied since it took the gradients of a pass.
     """
 
     def __init__(self, references: list[Any], passes_per_step: int) -> None:
         self.variables = references
         self.counter = PassCounter(passes_per_step)
         self.due: Any = None
+        self.waits = False
         self._sums: dict[int, _DenseSum | _Rows] = {}
 
     def sums(
@@ -261,8 +267,8 @@ class LocalGradientAggregationHelper:
 
         Args:
           backward_passes_per_step: how many passes make a step; 1 or more.
-          allreduce_func: reduces gradients over the ranks; it gets the sums and their variables,
-            at the end of a step alone.
+          allreduce_func: reduces gradients over the ranks; it gets the sums, None for a variable
+            that never had a gradient, and the variables, at the end of a step alone.
           sparse_as_dense: whether to make dense tensors of `tf.IndexedSlices` first; else their
             rows are gathered over the passes.
           average_aggregated_gradients: whether the sums are divided by the number of passes.
@@ -309,6 +315,7 @@ class LocalGradientAggregationHelper:
             sums = window.sums(grads, vars)
             if not sums:
                 return grads
+            window.waits = True
             places = sorted(sums)
 
             def clear(zero: tf.Tensor) -> list[Any]:
@@ -316,13 +323,13 @@ class LocalGradientAggregationHelper:
 
             def reduced() -> list[tf.Tensor]:
                 parts = [sums[place].read() for place in places]
-                totals = [
-                    sums[place].gradient(self._divided(read)) for place, read in zip(places, parts)
-                ]
-                results = self._allreduce(totals, [vars[place] for place in places])
+                totals: list[Any] = [None] * len(vars)
+                for place, read in zip(places, parts):
+                    totals[place] = sums[place].gradient(self._divided(read))
+                results = self._allreduce(totals, vars)
                 with tf.control_dependencies(tf.nest.flatten(parts)):
                     cleared = window.counter.restart(clear)
-                return after(cleared, [part for result in results for part in _parts(result)])
+                return after(cleared, [part for place in places for part in _parts(results[place])])
 
             with tf.control_dependencies([window.counter.initialised(clear)]):
                 added = [
@@ -342,6 +349,8 @@ class LocalGradientAggregationHelper:
         for place in places:
             parts = sums[place].parts
             results[place] = sums[place].gradient(flat[:parts])
+            with contextlib.suppress(AttributeError):
+                setattr(results[place], _WINDOW, window)
             flat = flat[parts:]
         return results
 
@@ -352,22 +361,27 @@ class LocalGradientAggregationHelper:
         vars: Sequence[Any],
         otherwise: Callable[[], Any],
         name: str | None = None,
+        grads: Sequence[Any] = (),
     ) -> Any:
-        """Applies the gradients of the last `compute_gradients` if its pass ended a step.
+        """Applies the gradients of a `compute_gradients` if its pass ended a step.
 
         Args:
           apply: applies them; returns the operation, or None.
           vars: the variables they belong to.
           otherwise: what runs in the other passes; returns the operation, or None.
           name: of the operation.
+          grads: what is applied.  Where `compute_gradients` returned one of these, its call is the
+            one that counts; else the last one for any of the variables.
 
         Returns:
           In a graph, the operation; in eager code, what `apply` or `otherwise` returned.
 
         Raises:
-          ValueError: `compute_gradients` was not called for any of the variables.
+          ValueError: `compute_gradients` was not called for any of the variables; or for several
+            lists with some of them, and it cannot be told which one this is.
         """
-        window = self._last_of(vars)
+        window = self._applied(grads, vars)
+        window.waits = False
         due = window.due
         if window.counter.graph is None:  # a function may compute and another one apply
             due = tf.equal(window.counter.count.read_value(), 0)
@@ -386,17 +400,32 @@ class LocalGradientAggregationHelper:
         self._windows.append(window)
         return window
 
-    def _last_of(self, variables: Sequence[Any]) -> _Window:
+    def _applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> _Window:
+        """Returns the window whose gradients are applied."""
         graph = _compat.outer_graph()
         wanted = {reference(variable) for variable in variables}
-        for window in reversed(self._windows):
-            if window.counter.graph is graph and not wanted.isdisjoint(window.variables):
-                return window
+        windows = [
+            window
+            for window in self._windows
+            if window.counter.graph is graph and not wanted.isdisjoint(window.variables)
+        ]
+        marks = [getattr(gradient, _WINDOW, None) for gradient in gradients]
+        marked = [window for window in windows if any(mark is window for mark in marks)]
+        # Clipped, say, the gradients carry no mark.
+        possible = marked or [window for window in windows if window.waits] or windows[-1:]
+        if len(possible) == 1:
+            return possible[0]
+        who = f"{self._name}: apply_gradients for {[variable.name for variable in variables]}"
+        if possible:
+            raise ValueError(
+                f"{who}: {len(possible)} calls of compute_gradients had some of these variables, "
+                "and the gradients do not tell which of them is applied; apply the gradients of "
+                "one list of variables before you compute those of the next"
+            )
         raise ValueError(
-            f"{self._name}: apply_gradients for {[v.name for v in variables]}, but with "
-            f"backward_passes_per_step={self._passes_per_step} their gradients are added up by "
-            "compute_gradients, which was not called for them; call minimize(loss), or "
-            "compute_gradients(loss) before"
+            f"{who}, but with backward_passes_per_step={self._passes_per_step} their gradients are "
+            "added up by compute_gradients, which was not called for them; call minimize(loss), "
+            "or compute_gradients(loss) before"
         )
 
     def _divided(self, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -140,7 +140,8 @@ class _AggregatingOptimizer(_ReducingOptimizer):
           The operation; in eager code None.
 
         Raises:
-          ValueError: `compute_gradients` was not called before for any of these variables.
+          ValueError: `compute_gradients` was not called before for any of these variables; or for
+            several lists with some of them, and the gradients are those of none or of several.
         """
         pairs = list(grads_and_vars)
         own = super().apply_gradients  # type: ignore[misc]
@@ -153,8 +154,10 @@ class _AggregatingOptimizer(_ReducingOptimizer):
                 return None
             return global_step.assign_add(1, read_value=False)
 
+        gradients = [gradient for gradient, _ in pairs]
+        variables = [variable for _, variable in pairs]
         return self._hvd_aggregation.apply_gradients(
-            apply, [variable for _, variable in pairs], count, self.get_name()
+            apply, variables, count, self.get_name(), gradients
         )
 
     def _check_loss_scale(self, inside: bool) -> None:
