@@ -29,7 +29,6 @@ def test_the_version_is_the_distributions() -> None:
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        ("horovod.tensorflow.elastic", "not built yet"),
         ("horovod.torch", "torch.distributed"),
         ("horovod.mxnet", "not part"),
         ("horovod.spark", "horovodrun"),
@@ -39,3 +38,12 @@ def test_what_programs_may_import_and_is_not_here_says_so(module: str, words: st
     with pytest.raises(ImportError, match=words) as error:
         importlib.import_module(module)
     assert module in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["TensorFlowKerasState", "TensorFlowState", "run"])
+def test_elastic_names_are_there_and_say_when_used_that_they_are_not_built_yet(name: str) -> None:
+    hvd = importlib.import_module("horovod.tensorflow")
+    elastic = importlib.import_module("horovod.tensorflow.elastic")
+    assert hvd.elastic is elastic
+    with pytest.raises(NotImplementedError, match=f"{name}: elastic training is not built yet"):
+        getattr(elastic, name)(None)

@@ -46,6 +46,7 @@ from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from horovod.common.util import split_list
 from horovod.tensorflow import (
     _ops,
+    elastic,
     gradients,  # noqa: F401 - registers them
     mpi_ops,  # noqa: F401 - programs write hvd.mpi_ops
 )
@@ -137,6 +138,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -175,12 +177,7 @@ __all__ = [
     "vars_to_refs",
 ]
 
-_NOT_BUILT_YET = frozenset(
-    {
-        "DistributedAdasumOptimizer",
-        "elastic",
-    }
-)
+_NOT_BUILT_YET = frozenset({"DistributedAdasumOptimizer"})
 
 
 _LOADS_KERAS = {
