@@ -118,6 +118,14 @@ def _refusals() -> None:
         (sgd(1.0), {"groups": [[1, 2]]}, "list of lists of variables"),
         (sgd(1.0), {"groups": [[mine], [mine]]}, "'mine:0' is in groups 2 times"),
         (sgd(1.0), {"groups": 2, "num_groups": 3}, "num_groups=3 and groups=2"),
+        (tf.keras.optimizers.SGD, {}, "it is a class; pass an instance, such as SGD"),
+        (tf.keras.layers.Dense(1), {}, "is not an optimizer"),
+        (
+            tf.keras.optimizers.SGD(1.0),
+            {"op": hvd.Adasum},
+            "DistributedSGD: op=Adasum combines what each rank's update changed, which is built "
+            "for tf.compat.v1.train optimizers alone",
+        ),
         (hvd.DistributedOptimizer(sgd(1.0)), {}, "distributed already"),
         (hvd.DistributedOptimizer(sgd(1.0)), {"backward_passes_per_step": 2}, "already"),
         (hvd.DistributedOptimizer(sgd(1.0), op=hvd.Adasum), {}, "distributed already"),

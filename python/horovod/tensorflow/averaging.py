@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
-
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
 from horovod.tensorflow import _raw
 from horovod.tensorflow.rank_ops import size_op
+from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["handle_average_backwards_compatibility", "over_size"]
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    # The frames between this one and the program: handle_average..., allreduce.
-    warnings.warn(message, DeprecationWarning, stacklevel=4)
 
 
 def handle_average_backwards_compatibility(
@@ -43,7 +35,9 @@ def handle_average_backwards_compatibility(
             f"op={ReduceOp(op).name} and average={average} are both given; leave out average"
         )
     chosen = Average if average else Sum
-    _warn_once(f"average={bool(average)} is deprecated; write op=hvd.{chosen.name}")
+    warn_once(
+        f"average={bool(average)} is deprecated; write op=hvd.{chosen.name}", DeprecationWarning
+    )
     return chosen
 
 

@@ -12,16 +12,10 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
-from horovod.tensorflow.reduction import GradientReduction, checked_groups, warn_once
+from horovod.tensorflow.reduction import GradientReduction, checked_groups
+from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["DistributedOptimizer"]
-
-
-def _is_keras(optimizer: Any) -> bool:
-    return any(
-        base.__module__.split(".")[0] in ("keras", "tf_keras") or ".keras." in base.__module__
-        for base in type(optimizer).__mro__
-    )
 
 
 def _is_torch(optimizer: Any) -> bool:
@@ -80,9 +74,9 @@ def DistributedOptimizer(
     `tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer`, around it alone with
     `backward_passes_per_step` above 1.
 
-    With op=Adasum (arXiv:2006.02924) it is not gradients that the ranks exchange: each applies its
-    own, `backward_passes_per_step` times, and what this changed in the variables is combined.
-    Slots are then each rank's own.
+    With op=Adasum (arXiv:2006.02924), which is for `tf.compat.v1.train` optimizers, it is not
+    gradients that the ranks exchange: each applies its own, `backward_passes_per_step` times, and
+    what this changed in the variables is combined.  Slots are then each rank's own.
 
     Args:
       optimizer: a `tf.compat.v1.train` optimizer, or one of Keras.
@@ -96,8 +90,9 @@ def DistributedOptimizer(
         embedding, say) before the reduction: faster when most rows have a gradient.
       backward_passes_per_step: how many passes make a step.  Gradients are added up on their rank;
         variables and slots change in the last pass alone, from the reduced sum.  Sums and counts
-        lie in local variables and begin anew in a new session.
-      op: Average, Sum or Adasum.
+        are saved in no checkpoint: those of a `tf.compat.v1` optimizer lie in local variables and
+        begin anew in a new session.
+      op: Average, Sum or Adasum; Adasum for tf.compat.v1 alone.
       gradient_predivide_factor: Average divides by this before the sum, and by size / this after.
       average_aggregated_gradients: whether the sum of a step's passes is divided by their number.
       num_groups: deprecated: as `groups`, a number.
@@ -115,8 +110,9 @@ def DistributedOptimizer(
 
     Raises:
       ValueError: not an optimizer, or one that is distributed already; options that contradict each
-        other; a number of passes below 1.  From `compute_gradients`: a variable in `groups` that is
-        not trained; a loss scale that does not work with the options.
+        other, op=Adasum with a Keras optimizer among them; a number of passes below 1.  From
+        `compute_gradients`: a variable in `groups` that is not trained; a loss scale that does not
+        work with the options.
     """
     who = name or f"Distributed{type(optimizer).__name__}"
     op = ReduceOp(op)
@@ -145,12 +141,13 @@ def DistributedOptimizer(
             average_aggregated_gradients=average_aggregated_gradients,
             step_counts_updates=step_counts_updates,
         )
-    if isinstance(optimizer, type) or not _is_keras(optimizer):
+    # Only now, since they import Keras.
+    points = importlib.import_module("horovod.tensorflow.keras._override_points")
+    keras = importlib.import_module("horovod.tensorflow.keras.optimizer")
+    if isinstance(optimizer, type) or not points.is_keras(optimizer):
         raise ValueError(_not_an_optimizer(who, optimizer))
     if use_locking:
         warn_once("use_locking is for tf.compat.v1 optimizers; Keras has no such option")
-    # Only now, since it imports Keras.
-    keras = importlib.import_module("horovod.tensorflow.keras.optimizer")
     return keras.distributed_optimizer(
         optimizer,
         name=name,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import numbers
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -23,20 +21,15 @@ from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor
 from horovod.tensorflow.grouped import combine_group
 from horovod.tensorflow.sparse import densified
+from horovod.tensorflow.warned_once import warn_once
 
-__all__ = ["GradientReduction", "Groups", "checked_groups", "reference", "warn_once"]
+__all__ = ["GradientReduction", "Groups", "checked_groups", "reference"]
 
 Groups = Union[int, list[list[Any]]]
 """How many groups to make of the gradients; or the variables of each group."""
 
 # What a gradient carries that was reduced: the scope of who did it.
 _REDUCED_BY = "_hvd_reduced_by"
-
-
-@functools.cache
-def warn_once(message: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Warns of something the first time it is seen in this process."""
-    warnings.warn(message, category, stacklevel=4)
 
 
 def reference(source: Any) -> Any:

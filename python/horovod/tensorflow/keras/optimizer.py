@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average, ReduceOp
+from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow import _compat
 from horovod.tensorflow._subclass import Extension
 from horovod.tensorflow.compression import Compression, Compressor
@@ -77,6 +77,13 @@ def distributed_optimizer(
             f"{who}: backward_passes_per_step={backward_passes_per_step}; it must be 1 or more"
         )
     layers = _layers(who, local_layers)
+    if op == Adasum:
+        raise ValueError(
+            f"{who}: op=Adasum combines what each rank's update changed, which is built for "
+            "tf.compat.v1.train optimizers alone; pass one, such as "
+            "tf.compat.v1.train.MomentumOptimizer(0.01, 0.9), to "
+            "horovod.tensorflow.DistributedOptimizer, or use op=hvd.Average"
+        )
     options: dict[str, Any] = {
         "scope": f"{who}_Allreduce",
         "op": ReduceOp(op),
@@ -186,8 +193,9 @@ def DistributedOptimizer(
       An optimizer of a subclass of the given one's class.
 
     Raises:
-      ValueError: not a Keras optimizer, or one that is distributed already; options that
-        contradict each other, Keras 3's gradient_accumulation_steps among them.
+      ValueError: not a Keras optimizer, or one that is distributed already; op=Adasum, which
+        `tf.compat.v1.train` optimizers have; options that contradict each other, Keras 3's
+        gradient_accumulation_steps among them.
     """
     return distributed_optimizer(
         optimizer,
