@@ -141,6 +141,8 @@ def _hook() -> int:
     v1 = tf.compat.v1
     with pytest.raises(ValueError, match="CheckConsistencyHook: every_n_steps=0"):
         hvd.CheckConsistencyHook(0)
+    with pytest.raises(TypeError, match="positional"):
+        hvd.CheckConsistencyHook(1, [])
     steps = 0
     with tf.Graph().as_default():
         weight = v1.get_variable("w", initializer=0.0)
@@ -175,6 +177,8 @@ def _callback() -> int:
     hvd.init()
     with pytest.raises(ValueError, match="CheckConsistencyCallback: every_n_steps=-1"):
         hvd.CheckConsistencyCallback(every_n_steps=-1)
+    with pytest.raises(TypeError, match="positional"):
+        hvd.CheckConsistencyCallback(1, [])
     tf.keras.utils.set_random_seed(2)
     model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")

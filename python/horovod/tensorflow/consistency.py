@@ -250,6 +250,7 @@ class CheckConsistencyHook(tf.compat.v1.train.SessionRunHook):
     def __init__(
         self,
         every_n_steps: int,
+        *,
         variables: Iterable[Any] | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:

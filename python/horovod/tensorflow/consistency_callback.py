@@ -23,9 +23,12 @@ class CheckConsistencyCallback(tf.keras.callbacks.Callback):
     Use it on every rank; all must train as many batches.
     """
 
+    _supports_tf_logs = True  # Keras 2 need not fetch the metrics of each batch for this
+
     def __init__(
         self,
         every_n_steps: int,
+        *,
         variables: Iterable[Any] | None = None,
         process_set: ProcessSet = global_process_set,
     ) -> None:

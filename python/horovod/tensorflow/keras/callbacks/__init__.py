@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from horovod.tensorflow.consistency_callback import CheckConsistencyCallback
 from horovod.tensorflow.keras.callbacks.agreed_stopping import AgreedEarlyStopping
 from horovod.tensorflow.keras.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from horovod.tensorflow.keras.callbacks.checkpoint import BestModelCheckpoint
@@ -15,6 +16,7 @@ __all__ = [
     "AgreedEarlyStopping",
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "CheckConsistencyCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
