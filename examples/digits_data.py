@@ -1,4 +1,4 @@
-"""Handwritten digits as TFRecord files: the input of the two training examples.
+"""Handwritten digits as TFRecord files: the input of the examples.
 
 The images are scikit-learn's `load_digits`: 1,797 real digits of 8x8 pixels, each pixel a level
 from 0 to 16.  They come inside scikit-learn's wheel, so nothing is downloaded.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 import tempfile
 import time
 from typing import Any
@@ -185,10 +184,11 @@ def train_and_evaluate(args: argparse.Namespace, model_dir: str) -> None:
     # Estimator skips training where it finds it done.  Only rank 0 can find that, and the others
     # would wait for it, so all of them ask first.
     if steps_done(model_dir) >= num_train_steps:
-        sys.exit(
-            f"rank {hvd.rank()}: {args.output_dir} holds step {num_train_steps} or a later one "
-            "already; choose another --output_dir or more --num_train_epochs"
+        print(
+            f"rank {hvd.rank()}: nothing to train: rank 0's folder holds step {num_train_steps} or "
+            "a later one already; choose another --output_dir or more --num_train_epochs"
         )
+        return
 
     estimator = tf.estimator.Estimator(
         model_fn=model_fn_builder(args, num_train_steps, num_warmup_steps),

@@ -57,6 +57,8 @@ def main() -> None:
     """Runs the example on this rank."""
     args = parse_arguments()
     hvd.init()
+    # Changed: added.  Each rank has one GPU, that of its local rank; without GPUs nothing happens.
+    hvd.pin_gpu()
     # Each rank shuffles its own way, and so in every run.
     tf.keras.utils.set_random_seed(1 + hvd.rank())
 
