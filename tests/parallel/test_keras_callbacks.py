@@ -90,11 +90,11 @@ def _broadcast() -> None:
         with pytest.raises(ValueError, match="DistributedOptimizer of a"):
             model.fit(x, 0 * x, callbacks=[callback], verbose=0)
 
-    # The random seeds of dropout are no variable that a collective carries; XLA is turned off.
+    # The random seeds of dropout stay each rank's own; XLA is turned off.
     model = tf.keras.Sequential(
         [
             tf.keras.Input((1,)),
-            tf.keras.layers.Dropout(0.5),
+            tf.keras.layers.Dropout(0.5, seed=1 + rank),
             *(tf.keras.layers.Dense(1) for _ in range(2)),
         ]
     )
@@ -106,7 +106,11 @@ def _broadcast() -> None:
         warnings.simplefilter("always")
         model.fit(x, 0 * x, callbacks=[callback], verbose=0)
     assert any("jit_compile is turned off" in str(one.message) for one in caught)
-    models.same_on_all_ranks(model.get_weights()[:2])
+    models.same_on_all_ranks(model.get_weights())
+    if models.is_keras_3():
+        state = np.array(model.layers[0].seed_generator.state)
+        states = hvd.allgather(state[None])
+        assert state[1] > 0 and (states[0] != states[1]).any()
 
 
 @pytest.mark.smoke
@@ -158,6 +162,13 @@ def _metric_average() -> None:
             np.testing.assert_allclose(history[name], [value] * 2, rtol=1e-6, err_msg=name)
     assert history["val_of_rank_1"] == [7.0] * 2
     assert history["text"] == ["word"] * 2
+
+    # A rank without metrics does not leave the others waiting.
+    average.on_epoch_begin(0)
+    logs = {"first": 2.0, "second": 3.0} if rank == 0 else {}
+    average.on_epoch_end(0, logs)
+    assert list(logs.items()) == [("first", 2.0), ("second", 3.0)]
+    average.on_epoch_end(0, None)
 
 
 @pytest.mark.smoke
@@ -250,6 +261,7 @@ def _agreed_stop() -> None:
     import horovod.tensorflow.keras as hvd
 
     hvd.init()
+    rank = hvd.rank()
     x = np.ones((8, 1), np.float32)
 
     class StopOnRank1(tf.keras.callbacks.Callback):
@@ -276,6 +288,31 @@ def _agreed_stop() -> None:
             model.fit(x, 0 * x, batch_size=1, epochs=3, callbacks=callbacks, verbose=0)
             assert int(model.optimizer.iterations) - before == steps, (every, batch)
             models.same_on_all_ranks(model.get_weights())
+
+    # All get the weights that one restores: EarlyStopping of rank 1 takes the first epoch's for
+    # the best, that of rank 0 each newer one's.
+    model = tf.keras.Sequential(
+        [tf.keras.Input((1,)), *(tf.keras.layers.Dense(1, use_bias=False) for _ in range(2))]
+    )
+    model.layers[1].set_weights([np.full((1, 1), 1.0 + rank)])
+    optimizer = hvd.PartialDistributedOptimizer(
+        tf.keras.optimizers.SGD(0.0), local_layers=model.layers[1]
+    )
+    model.compile(optimizer, loss=_output)
+    by_hand = tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: model.layers[0].set_weights(
+            [np.full((1, 1), 2.0 + epoch + 5 * rank)]
+        )
+    )
+    best = tf.keras.callbacks.EarlyStopping(
+        monitor="loss", mode=("min", "max")[rank], patience=rank or 9, restore_best_weights=True
+    )
+    best.get_monitor_value = lambda logs: -float(model.layers[0].get_weights()[0][0, 0])
+    callbacks = [by_hand, best, hvd.callbacks.AgreedEarlyStopping(0)]
+    history = model.fit(x, 0 * x, batch_size=8, epochs=4, callbacks=callbacks, verbose=0)
+    assert history.epoch == [0, 1]
+    np.testing.assert_array_equal(model.layers[0].get_weights()[0], [[7.0]])
+    np.testing.assert_array_equal(model.layers[1].get_weights()[0], [[1.0 + rank]])
     with pytest.raises(ValueError, match="every_batches=-1"):
         hvd.callbacks.AgreedEarlyStopping(-1)
 

@@ -140,8 +140,17 @@ def _fixed_scale_and_registration() -> None:
             with pytest.raises(ValueError, match="distributed already"):
                 hvd.DistributedOptimizer(scaling(hvd.DistributedOptimizer(make())))
             assert type(optimizer.inner_optimizer) is not type(make())
-        model.compile(optimizer, loss="mse")
+        model.compile(optimizer, loss="mse", run_eagerly=True)
         models.same_on_all_ranks(_fit(model, None))
+        # A scale that adapts itself would do so by a gradient that one rank alone has.
+        kernel = tf.Variable([1.0])
+        ours = hvd.DistributedOptimizer(scaling(make()))
+        inside = hvd.DistributedOptimizer(make())
+        ours.register_local_var(kernel)
+        inside.register_local_var(kernel)
+        for adapting in (ours, scaling(inside)):
+            with pytest.raises(ValueError, match=r"Variable.* stays .* use a fixed scale"):
+                adapting.apply_gradients([(tf.constant([1.0]), kernel)])
         variable = tf.Variable([1.0])
         optimizer.register_local_var(variable)
         reduced = optimizer._allreduce_grads([tf.constant([hvd.rank() + 1.0])], [variable])

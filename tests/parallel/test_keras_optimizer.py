@@ -311,6 +311,61 @@ def _local_variables() -> None:
                 first, last = (float(weight[0, 0]) for weight in made.get_weights())
                 assert first == 1.0 - (1 + size) / 2
                 assert last == 1.0 - (rank + 1.0) / (size if scale else 1)
+        # The norm of all gradients would differ between ranks; clipnorm is of each by itself.
+        for options in ({"global_clipnorm": 2.0}, {"clipnorm": 1.0}):
+            layer = made.layers[-1]
+            optimizer = hvd.PartialDistributedOptimizer(sgd(1.0, **options), local_layers=layer)
+            made.compile(optimizer, loss=lambda _, output: output, run_eagerly=True)
+            if "clipnorm" in options:
+                made.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+                continue
+            with pytest.raises(ValueError, match=r"kernel.* stays .* use clipnorm"):
+                made.fit(np.ones((1, 1)), np.zeros((1, 1)), verbose=0)
+
+
+def _groups_and_lists() -> None:
+    """The gradient of each variable on rank r is r + 1, and its mean 1.5."""
+    import tensorflow as tf
+
+    import horovod.tensorflow
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    mine = hvd.rank() + 1.0
+    for sgd in _both_kinds():
+        for passes in (1, 2):
+            a, b, c, idle = (tf.Variable([1.0]) for _ in range(4))
+            for groups in (None, 2, [[a, b], [c]], [[a, idle]]):
+                for entry in (hvd, horovod.tensorflow):
+                    optimizer = entry.DistributedOptimizer(
+                        sgd(1.0), groups=groups, backward_passes_per_step=passes
+                    )
+                    for variable in (a, b, c):
+                        variable.assign([1.0])
+                    for _ in range(passes):
+                        optimizer.apply_gradients(
+                            [(None, idle), *((tf.constant([mine]), v) for v in (a, b, c))]
+                        )
+                    got = [variable.numpy()[0] for variable in (a, b, c, idle)]
+                    np.testing.assert_allclose(got, [1 - 1.5 * passes] * 3 + [1.0])
+        optimizer = hvd.DistributedOptimizer(sgd(1.0), groups=[[a, tf.Variable([1.0])]])
+        with pytest.raises(ValueError, match=r"of groups\[0\] is none of the 1"):
+            optimizer.apply_gradients([(tf.constant([mine]), a)])
+
+        # Two lists of variables have passes of their own.
+        for variable in (a, b):
+            variable.assign([1.0])
+        optimizer = hvd.DistributedOptimizer(sgd(1.0), backward_passes_per_step=2)
+        if hasattr(optimizer, "build"):  # before it meets a part of the variables
+            optimizer.build([a, b])
+        for variable in (a, b, a, b, a):
+            optimizer.apply_gradients([(tf.constant([mine]), variable)])
+        np.testing.assert_allclose([a.numpy()[0], b.numpy()[0]], [-2.0, -2.0])
+
+
+@pytest.mark.smoke
+def test_groups_and_lists_of_variables():
+    run_ranks(_groups_and_lists, 2)
 
 
 @pytest.mark.smoke
@@ -342,6 +397,10 @@ def _errors() -> None:
     refused("make one first", keras.SGD)
     refused("horovod.tensorflow.DistributedOptimizer", tf.compat.v1.train.AdamOptimizer())
     refused("backward_passes_per_step=0", keras.SGD(0.1), backward_passes_per_step=0)
+    refused("backward_passes_per_step=1.5", keras.SGD(0.1), backward_passes_per_step=1.5)
+    refused("groups=-1", keras.SGD(0.1), groups=-1)
+    refused("pass a number, or a list of lists", keras.SGD(0.1), groups=["a"])
+    refused("num_groups=2 and groups=3", keras.SGD(0.1), num_groups=2, groups=3)
     refused("op is Max", keras.SGD(0.1), op=hvd.Max)
     refused("distributed already", hvd.DistributedOptimizer(keras.SGD(0.1)))
     with pytest.raises(ValueError, match="is not a Keras layer"):
@@ -352,6 +411,13 @@ def _errors() -> None:
         optimizer.gradient_accumulation_steps = 3
         with pytest.raises(ValueError, match="backward_passes_per_step=3"):
             optimizer.apply_gradients([(tf.ones([1]), tf.Variable([1.0]))])
+        optimizer = hvd.DistributedOptimizer(keras.SGD(0.1))
+        optimizer.apply([])
+        with pytest.raises(ValueError, match="has no variables"):
+            optimizer.apply([tf.ones([1])])
+        for given in ([tf.Variable([1.0]), tf.Variable([1.0])], None):
+            with pytest.raises(ValueError, match="has 1 gradients for 2 variables"):
+                optimizer.apply([tf.ones([1])], given)
     optimizer = hvd.DistributedOptimizer(keras.SGD(0.1))
     variable = tf.Variable([1.0])
 

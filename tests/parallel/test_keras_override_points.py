@@ -7,6 +7,7 @@ class are to follow.
 from __future__ import annotations
 
 import inspect
+import sys
 
 import numpy as np
 import pytest
@@ -19,11 +20,13 @@ def _parameters(function) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def _recording(base, method: str, calls: list):
-    """Returns a subclass that notes the calls of a method."""
+def _recording(base, method: str, calls: list, callers: list | None = None):
+    """Returns a subclass that notes the calls of a method, and whose they are."""
+    callers = [] if callers is None else callers
 
     def noted(self, *args, **kwargs):
         calls.append(method)
+        callers.append(sys._getframe(1).f_locals.get("self"))
         return getattr(super(made, self), method)(*args, **kwargs)
 
     made = type("Recording", (base,), {method: noted})
@@ -61,12 +64,15 @@ def _keras_2() -> None:
         # Loss scaling calls the inner optimizer's, also when the gradient is not finite, and then
         # does not apply.
         del calls[:]
-        inner = _recording(_recording(base, method, calls), "apply_gradients", calls)(0.1)
+        callers: list = []
+        inner = _recording(base, method, calls, callers)
+        inner = _recording(inner, "apply_gradients", calls)(0.1)
         optimizer = scaling(inner, initial_scale=4.0)
         assert optimizer.inner_optimizer is optimizer._optimizer is inner
         optimizer.apply_gradients([(tf.constant([np.inf]), tf.Variable([1.0]))])
-        assert calls == [method]
+        assert calls == [method] and callers == [optimizer]
         assert float(optimizer.loss_scale) == 2.0
+        assert optimizer.dynamic is True
         # Building, and the state that belongs to the root.
         state = optimizer._loss_scale._weights.values()
         assert sorted(float(variable) for variable in state) == [0.0, 2.0]
@@ -116,6 +122,11 @@ def _keras_3() -> None:
     # Accumulation would be inside of apply.
     optimizer = keras.SGD(0.1, gradient_accumulation_steps=2)
     assert optimizer.gradient_accumulation_steps == 2
+    # The states of random seeds are among a model's variables, though they are no weights.
+    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dropout(0.5)])
+    inner = tf.keras.Sequential([tf.keras.Input((1,)), model])
+    states = [g.state for layer in inner._flatten_layers() for g in layer._seed_generators]
+    assert len(states) == 1 and states[0] is inner.variables[0] and not inner.weights
     for optimizer, name in (
         (keras.SGD(0.1, momentum=0.5), "momentums"),
         (keras.RMSprop(0.1, momentum=0.5), "_momentums"),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import numbers
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Adasum, Average, ReduceOp
+from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
-from horovod.tensorflow.reduction import GradientReduction, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, check_passes, checked_groups
 from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["DistributedOptimizer"]
@@ -31,18 +30,6 @@ def _not_an_optimizer(who: str, optimizer: Any) -> str:
     else:
         hint = "pass a tf.compat.v1.train or a Keras optimizer"
     return f"{who}: {optimizer!r} is not an optimizer of TensorFlow: {hint}"
-
-
-def _check_passes(who: str, passes: Any, average: bool, op: ReduceOp) -> None:
-    if isinstance(passes, bool) or not isinstance(passes, numbers.Integral) or int(passes) < 1:
-        raise ValueError(
-            f"{who}: backward_passes_per_step={passes!r}; it must be a whole number, 1 or more"
-        )
-    if average and op == Adasum:
-        raise ValueError(
-            f"{who}: average_aggregated_gradients=True with op=Adasum, which adds up no gradients "
-            "but applies each; leave it out"
-        )
 
 
 def DistributedOptimizer(
@@ -116,9 +103,8 @@ def DistributedOptimizer(
     """
     who = name or f"Distributed{type(optimizer).__name__}"
     op = ReduceOp(op)
-    _check_passes(who, backward_passes_per_step, average_aggregated_gradients, op)
-    groups = checked_groups(who, num_groups, groups)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        check_passes(who, backward_passes_per_step, average_aggregated_gradients, op)
         if use_locking:
             optimizer._use_locking = True
         reduction = GradientReduction(
@@ -132,7 +118,7 @@ def DistributedOptimizer(
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
             ends_training=True,
-            groups=groups,
+            groups=checked_groups(who, num_groups, groups),
         )
         return distributed_v1_optimizer(
             optimizer,
@@ -157,8 +143,9 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense,
         gradient_predivide_factor=gradient_predivide_factor,
         op=op,
-        backward_passes_per_step=int(backward_passes_per_step),
+        backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,

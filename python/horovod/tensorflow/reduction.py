@@ -23,7 +23,14 @@ from horovod.tensorflow.grouped import combine_group
 from horovod.tensorflow.sparse import densified
 from horovod.tensorflow.warned_once import warn_once
 
-__all__ = ["GradientReduction", "Groups", "checked_groups", "reference"]
+__all__ = [
+    "GradientReduction",
+    "Groups",
+    "check_passes",
+    "checked_groups",
+    "label",
+    "reference",
+]
 
 Groups = Union[int, list[list[Any]]]
 """How many groups to make of the gradients; or the variables of each group."""
@@ -37,10 +44,33 @@ def reference(source: Any) -> Any:
     return (source if isinstance(source, tf.Tensor) else _compat.tensorflow_variable(source)).ref()
 
 
-def _label(source: Any) -> str:
+def label(source: Any) -> str:
     """Returns the name of a variable or tensor; '' if it has none."""
     # In Keras 3 a name is that of a layer's part, such as "kernel", and the path the whole.
     return getattr(source, "path", None) or getattr(source, "name", None) or ""
+
+
+def check_passes(who: str, passes: Any, average: bool, op: ReduceOp) -> None:
+    """Checks how many passes make a step.
+
+    Args:
+      who: begins an error's text.
+      passes: the number.
+      average: whether their sum is to be divided by it.
+      op: of the reduction.
+
+    Raises:
+      ValueError: not a whole number above 0; or an average with Adasum.
+    """
+    if isinstance(passes, bool) or not isinstance(passes, numbers.Integral) or int(passes) < 1:
+        raise ValueError(
+            f"{who}: backward_passes_per_step={passes!r}; it must be a whole number, 1 or more"
+        )
+    if average and op == Adasum:
+        raise ValueError(
+            f"{who}: average_aggregated_gradients=True with op=Adasum, which adds up no gradients "
+            "but applies each; leave it out"
+        )
 
 
 def checked_groups(who: str, num_groups: int, groups: Any) -> Groups:
@@ -87,7 +117,7 @@ def checked_groups(who: str, num_groups: int, groups: Any) -> Groups:
     for variable in (v for group in listed for v in group):
         if count[reference(variable)] > 1:
             raise ValueError(
-                f"{who}: variable {_label(variable)!r} is in groups {count[reference(variable)]} "
+                f"{who}: variable {label(variable)!r} is in groups {count[reference(variable)]} "
                 "times; name it once"
             )
     return listed
@@ -260,7 +290,7 @@ class GradientReduction:
             for variable in group:
                 if known and reference(variable) not in known:
                     raise ValueError(
-                        f"{self.scope}: variable {_label(variable)!r} of groups[{number}] is none "
+                        f"{self.scope}: variable {label(variable)!r} of groups[{number}] is none "
                         f"of the {len(known)} whose gradients are reduced; leave it out"
                     )
         groups: list[list[int]] = [[] for _ in self.groups]
@@ -297,7 +327,7 @@ def _names(gradients: Sequence[Any], sources: Sequence[Any], generic: bool) -> l
     names = []
     for place, (gradient, source) in enumerate(zip(gradients, sources)):
         # An eager tensor refuses to tell its name.
-        of = "" if generic else _label(source if source is not None else gradient)
+        of = "" if generic else label(source if source is not None else gradient)
         name = f"HorovodAllreduce_{of}" if of else f"HorovodAllreduce_grad_{place}"
         taken[name] += 1
         names.append(name if taken[name] == 1 else f"{name}_{taken[name] - 1}")

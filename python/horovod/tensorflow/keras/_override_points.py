@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 import types
 import warnings
 from collections.abc import Iterable, Sequence
@@ -37,7 +38,9 @@ __all__ = [
     "inner_optimizer",
     "is_keras",
     "is_replaced_by_keras",
+    "local_variables",
     "momentum_slots",
+    "seed_states",
     "state",
 ]
 
@@ -130,6 +133,37 @@ class ReducingOptimizer(Extension):
             return self._allreduce_grads(grads, vars)
         return self._allreduce_grads([grads], None if vars is None else [vars])[0]
 
+    def _hvd_refuse_local(self, clips: Any, scales: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Checks that gradients that stay on their rank decide nothing about the others.
+
+        Args:
+          clips: the optimizer that applies the gradients.
+          scales: what may be a LossScaleOptimizer; in Keras 2 whatever calls this optimizer, since
+            one around it says nothing of itself.
+          pairs: (gradient, variable) pairs of a pass.
+
+        Raises:
+          ValueError: some would, by a norm of all or by an infinity that skips the step.
+        """
+        norm = getattr(clips, "global_clipnorm", None)
+        scaled = _generation(scales) is not None and inner_optimizer(scales) is not None
+        variables = [variable for _, variable in pairs]
+        if norm:
+            self._hvd_reduction.refuse_local(
+                variables, f"global_clipnorm={norm} would clip all gradients by it; use clipnorm"
+            )
+        if scaled and getattr(scales, "dynamic", True):  # Keras 3 has no other
+            cure = (
+                "the optimizer's loss_scale_factor and compile(auto_scale_loss=False)"
+                if _generation(self) == "3"
+                else "LossScaleOptimizer(optimizer, dynamic=False, initial_scale=...)"
+            )
+            self._hvd_reduction.refuse_local(
+                variables,
+                "an infinity in it would skip the step, and change the loss scale, there alone; "
+                f"use a fixed scale: {cure}",
+            )
+
     def _hvd_pass(self, update: Any) -> tf.Tensor:
         """Runs an update if this pass is the last one of a step, else only counts the pass."""
         reduction = self._hvd_reduction
@@ -151,7 +185,9 @@ class _Keras2(ReducingOptimizer):
 
     def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[Any]:
         """Reduces (gradient, variable) pairs over the ranks."""
-        return self._hvd_reduction.pairs(grads_and_vars)
+        pairs = list(grads_and_vars)
+        self._hvd_refuse_local(self, sys._getframe(1).f_locals.get("self"), pairs)
+        return self._hvd_reduction.pairs(pairs)
 
     def apply_gradients(
         self,
@@ -184,7 +220,9 @@ class _Keras2Legacy(ReducingOptimizer):
     __slots__ = ()
 
     def _aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[Any]:
-        return self._hvd_reduction.pairs(grads_and_vars)
+        pairs = list(grads_and_vars)
+        self._hvd_refuse_local(self, sys._getframe(1).f_locals.get("self"), pairs)
+        return self._hvd_reduction.pairs(pairs)
 
     def apply_gradients(
         self,
@@ -195,13 +233,11 @@ class _Keras2Legacy(ReducingOptimizer):
         """Reduces and applies gradients, as the optimizer's own method does, and its arguments."""
         inherited = super().apply_gradients  # type: ignore[misc]
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
-        several = self._hvd_reduction.sums is not None
-        if several and experimental_aggregate_gradients:
+        if experimental_aggregate_gradients:  # before Keras leaves out variables without gradient
             pairs = self._transform_unaggregated_gradients(pairs)  # type: ignore[attr-defined]
             pairs = self._aggregate_gradients(pairs)
         if self._hvd_reduction.last is None:
-            aggregate = experimental_aggregate_gradients and not several
-            return inherited(pairs, name, experimental_aggregate_gradients=aggregate)
+            return inherited(pairs, name, experimental_aggregate_gradients=False)
         with tf.init_scope():
             variables = [variable for gradient, variable in pairs if gradient is not None]
             self._create_all_weights(variables)  # type: ignore[attr-defined]
@@ -241,12 +277,27 @@ class _Keras3(ReducingOptimizer):
         """Reduces gradients and gives them to a function; `built` is the optimizer it is of."""
         reduction = self._hvd_reduction
         refuse_accumulation(self)
+        if not len(grads):  # of which Keras makes nothing
+            apply(grads, variables)
+            return
         if variables is not None:
             variables = list(variables)
             if not built.built:  # before the branches of a conditional
                 built.build(variables)
+        elif not built.built:
+            raise ValueError(
+                f"{reduction.reduction.scope}: apply() has no variables, and the optimizer has not "
+                "been built for any; pass trainable_variables, or call build() first"
+            )
         known = built._trainable_variables if variables is None else variables
-        reduced = [gradient for gradient, _ in reduction.pairs(zip(grads, known))]
+        if len(grads) != len(known):
+            raise ValueError(
+                f"{reduction.reduction.scope}: apply() has {len(grads)} gradients for {len(known)} "
+                "variables; pass one for each, None where there is none"
+            )
+        pairs = list(zip(grads, known))
+        self._hvd_refuse_local(inner_optimizer(built) or built, built, pairs)
+        reduced = [gradient for gradient, _ in reduction.pairs(pairs)]
         if reduction.last is None:
             apply(reduced, variables)
         else:
@@ -397,6 +448,33 @@ def state(optimizer: Any) -> list[Any]:
     scale = getattr(optimizer, "_loss_scale", None)  # a float when it is fixed
     variables.extend(getattr(scale, "_weights", {}).values())
     return variables
+
+
+def seed_states(model: Any) -> list[Any]:
+    """Returns the states from which a model's layers draw random numbers.
+
+    Args:
+      model: of Keras 3; in Keras 2 they are no variables of a model.
+    """
+    return [
+        generator.state
+        for layer in model._flatten_layers()
+        for generator in getattr(layer, "_seed_generators", ())
+    ]
+
+
+def local_variables(model: Any) -> list[Any]:
+    """Returns the variables of a compiled model that are each rank's own.
+
+    Those are the ones whose gradients stay on their rank, and all of `local_layers`.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    for distributed in (optimizer, inner_optimizer(optimizer)):
+        if isinstance(distributed, ReducingOptimizer):
+            reduction = distributed._hvd_reduction
+            of_layers = [weight for layer in reduction.local_layers for weight in layer.weights]
+            return [*of_layers, *reduction.local_of(model.trainable_variables)]
+    return []
 
 
 def momentum_slots(optimizer: Any) -> list[Any]:

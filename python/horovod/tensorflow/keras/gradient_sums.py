@@ -43,8 +43,9 @@ def _read(variable: tf.Variable) -> tf.Tensor:
 class GradientSums:
     """The sums of this rank's gradients since the last reduction.
 
-    They live in variables that are no part of a model, an optimizer or a checkpoint.  In a
-    compat.v1 graph those are local variables, and need no initialization.
+    Each list of variables has sums and a count of its own, so that a program may train some in one
+    call and some in another.  They live in variables that are no part of a model, an optimizer or a
+    checkpoint.  In a compat.v1 graph those are local variables, and need no initialization.
 
     Args:
       passes: the number of backward passes that make one update.
@@ -54,8 +55,8 @@ class GradientSums:
     def __init__(self, passes: int, average: bool) -> None:
         self._passes = passes
         self._average = average
-        self._counts: dict[Any, tf.Variable] = {}  # by graph
-        self._sums: dict[Any, tf.Variable] = {}  # by reference of the trained variable
+        self._counts: dict[Any, tf.Variable] = {}  # by graph and list of trained variables
+        self._sums: dict[Any, tf.Variable] = {}  # by these and the trained variable
 
     def add(
         self, gradients: Sequence[Any], variables: Sequence[tf.Variable]
@@ -71,14 +72,15 @@ class GradientSums:
           averages, dense, None where no pass has had a gradient.  The last pass starts anew.
         """
         graph = _graph()
-        if graph not in self._counts:
-            self._counts[graph] = _variable([], tf.int64)
-        count = _read(self._counts[graph]) + 1
+        trained = (graph, tuple(variable.ref() for variable in variables))
+        if trained not in self._counts:
+            self._counts[trained] = _variable([], tf.int64)
+        count = _read(self._counts[trained]) + 1
         last = count >= self._passes
-        assigned = [self._counts[graph].assign(tf.where(last, tf.zeros_like(count), count))]
+        assigned = [self._counts[trained].assign(tf.where(last, tf.zeros_like(count), count))]
         totals: list[tf.Tensor | None] = []
         for gradient, variable in zip(gradients, variables):
-            key = variable.ref()
+            key = (trained, variable.ref())
             if gradient is None and key not in self._sums:
                 totals.append(None)
                 continue

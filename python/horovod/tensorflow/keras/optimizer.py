@@ -9,13 +9,12 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp
-from horovod.tensorflow import _compat
 from horovod.tensorflow._subclass import Extension
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.gradient_sums import GradientSums
 from horovod.tensorflow.keras.reducing import StepReduction
-from horovod.tensorflow.reduction import GradientReduction
+from horovod.tensorflow.reduction import GradientReduction, check_passes, checked_groups
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "distributed_optimizer"]
 
@@ -62,6 +61,7 @@ def distributed_optimizer(
     op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
     groups: int | Sequence[Sequence[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     local_layers: Sequence[Any] | None = None,
@@ -72,10 +72,8 @@ def distributed_optimizer(
     """Makes a Keras optimizer apply the gradients of all ranks; see `DistributedOptimizer`."""
     who = name or f"Distributed{type(optimizer).__name__}"
     _check(who, optimizer)
-    if backward_passes_per_step < 1:
-        raise ValueError(
-            f"{who}: backward_passes_per_step={backward_passes_per_step}; it must be 1 or more"
-        )
+    check_passes(who, backward_passes_per_step, average_aggregated_gradients, ReduceOp(op))
+    backward_passes_per_step = int(backward_passes_per_step)
     layers = _layers(who, local_layers)
     if op == Adasum:
         raise ValueError(
@@ -95,9 +93,8 @@ def distributed_optimizer(
         "process_set": process_set,
         "scale_local_gradients": scale_local_gradients,
         "ends_training": False,
+        "groups": checked_groups(who, num_groups, groups),
     }
-    if groups is not None and groups != 0:
-        options["groups"] = groups if isinstance(groups, int) else _variables(groups)
 
     def new_reduction() -> StepReduction:
         several = backward_passes_per_step > 1
@@ -112,10 +109,6 @@ def distributed_optimizer(
         )
 
     return _override_points.distributed(optimizer, new_reduction(), new_reduction)
-
-
-def _variables(groups: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    return [[_compat.tensorflow_variable(variable) for variable in group] for group in groups]
 
 
 def _layers(who: str, local_layers: Any) -> list[Any]:
@@ -177,12 +170,13 @@ def DistributedOptimizer(
         reduces and applies the sum; `tf.IndexedSlices` become dense there.  Variables and slots
         move in that call only, while `optimizer.iterations` counts every call.
       average_aggregated_gradients: whether the sum is divided by the number of calls.
-      num_groups: the older name of `groups`.
+      num_groups: deprecated: as `groups`, a number.
       groups: into how many groups to split the gradients, each of which travels together; or
         lists of variables, whose gradients do.
       process_set: the ranks that take part.
       scale_local_gradients: whether the gradients of variables given to `register_local_var` are
-        divided by the number of ranks.
+        divided by the number of ranks.  An optimizer with `global_clipnorm`, or a loss scale that
+        adapts itself, refuses such variables in the first step.
       step_counts_updates: whether `optimizer.iterations`, and with it a schedule of the learning
         rate, counts updates instead of calls.
       transform_gradients: a function of a list of (gradient, variable) pairs that returns as many;
@@ -208,7 +202,8 @@ def DistributedOptimizer(
         op=op,
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
-        groups=num_groups if groups is None else groups,
+        num_groups=num_groups,
+        groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
         step_counts_updates=step_counts_updates,
@@ -239,6 +234,8 @@ def PartialDistributedOptimizer(
 
     The variables of those layers are trained by this rank alone, so that they may differ between
     ranks; `callbacks.BroadcastGlobalVariablesCallback(local_variables=...)` leaves them alone too.
+    With `global_clipnorm`, or a loss scale that adapts itself, the first step raises ValueError:
+    gradients that differ between ranks would change the steps of all variables.
 
     Args:
       optimizer: as for `DistributedOptimizer`, as are all but `local_layers`.

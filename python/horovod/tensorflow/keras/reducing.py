@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from horovod.tensorflow import _compat
 from horovod.tensorflow.keras.gradient_sums import GradientSums
-from horovod.tensorflow.reduction import GradientReduction
+from horovod.tensorflow.reduction import GradientReduction, label
 
 __all__ = ["StepReduction"]
 
@@ -52,6 +52,29 @@ class StepReduction:
         """Leaves the gradient of a variable on its rank from now on."""
         self.reduction.keep_local(_compat.tensorflow_variable(variable))
 
+    def _keep_layers_local(self) -> None:
+        for layer in self.local_layers:  # which may have been built meanwhile
+            for variable in layer.trainable_weights:
+                self.keep_local(variable)
+
+    def local_of(self, variables: Iterable[Any]) -> list[Any]:
+        """Returns those of some variables whose gradients stay on their rank."""
+        self._keep_layers_local()
+        return [variable for variable in variables if self.reduction.is_local(variable)]
+
+    def refuse_local(self, variables: Iterable[Any], why: str) -> None:
+        """Raises ValueError if the gradient of one of some variables stays on its rank.
+
+        Args:
+          variables: those of a pass.
+          why: what is wrong with that, and what to do.
+        """
+        for variable in self.local_of(variables):
+            raise ValueError(
+                f"{self.reduction.scope}: the gradient of {label(variable)!r} stays on its rank "
+                f"(register_local_var, local_layers), and {why}"
+            )
+
     def pairs(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
         """Takes the gradients of one pass.
 
@@ -69,14 +92,17 @@ class StepReduction:
             return list(zip(self.reduce(gradients, variables), variables))
         inner = [_compat.tensorflow_variable(variable) for variable in variables]
         self.last, totals = self.sums.add(gradients, inner)
-        there = [(total, of) for total, of in zip(totals, variables) if total is not None]
+
+        def present(values: Sequence[Any]) -> list[Any]:
+            return [value for value, total in zip(values, totals) if total is not None]
+
         reduced = iter(
             tf.cond(
                 self.last,
-                lambda: self.reduce([total for total, _ in there], [of for _, of in there]),
-                lambda: [tf.zeros_like(total) for total, _ in there],
+                lambda: present(self.reduce(totals, variables)),
+                lambda: [tf.zeros_like(total) for total in present(totals)],
             )
-            if there
+            if present(totals)
             else ()
         )
         filled = [None if total is None else next(reduced) for total in totals]
@@ -107,9 +133,7 @@ class StepReduction:
                     f"(gradient, variable) and returned {len(changed)}; return one for each"
                 )
             gradients = [gradient for gradient, _ in changed]
-        for layer in self.local_layers:
-            for variable in layer.trainable_weights:
-                self.keep_local(variable)
+        self._keep_layers_local()
         sources = [_compat.tensorflow_variable(variable) for variable in variables]
         return self.reduction.reduce(gradients, sources)
 

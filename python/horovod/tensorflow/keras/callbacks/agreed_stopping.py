@@ -7,7 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
+from horovod.tensorflow.keras import _override_points
+from horovod.tensorflow.keras.callbacks.broadcast import give_all
 from horovod.tensorflow.objects import allgather_object
+from horovod.tensorflow.reduction import reference
 
 __all__ = ["AgreedEarlyStopping"]
 
@@ -19,6 +22,11 @@ class AgreedEarlyStopping(tf.keras.callbacks.Callback):
     Place this last, after EarlyStopping, TerminateOnNaN and whatever else sets `stop_training`.
     Where all ranks decide by the same numbers, as EarlyStopping does after MetricAverageCallback,
     it is not needed.
+
+    After a stop all ranks get the weights of the first rank that wanted it, which EarlyStopping
+    may have restored; local variables and layers are each rank's own.  Without a
+    stop, EarlyStopping of Keras 3 restores each rank's best, which are the same weights only after
+    MetricAverageCallback.
 
     Args:
       every_batches: after how many batches the ranks ask each other; a wish from between waits.
@@ -37,11 +45,23 @@ class AgreedEarlyStopping(tf.keras.callbacks.Callback):
         self.every_batches = every_batches
         self._wanted = False
         self._batches = 0
+        self._stopped_by: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins anew."""
         self._wanted = False
         self._batches = 0
+        self._stopped_by = None
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Gives all ranks the weights of the one that stopped."""
+        if self._stopped_by is not None:
+            local = _override_points.local_variables(self.model)
+            own = {reference(variable) for variable in local}
+            give_all(
+                lambda: [v for v in self.model.weights if reference(v) not in own],
+                self._stopped_by,
+            )
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Holds a wish back, or asks the others."""
@@ -65,6 +85,7 @@ class AgreedEarlyStopping(tf.keras.callbacks.Callback):
         if not stopping:
             return
         self.model.stop_training = True
+        self._stopped_by = stopping[0]
         if basics.rank() == 0 and len(stopping) < len(everyone):
             ranks = ", ".join(map(str, stopping))
             print(f"AgreedEarlyStopping: all ranks stop after {when}, as rank {ranks} wants to.")

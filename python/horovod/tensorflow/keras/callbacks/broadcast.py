@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from horovod.tensorflow.functions import broadcast_
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.values import session
 
-__all__ = ["BroadcastGlobalVariablesCallback"]
+__all__ = ["BroadcastGlobalVariablesCallback", "give_all"]
 
 
 class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
@@ -121,19 +121,31 @@ class BroadcastGlobalVariablesCallback(tf.keras.callbacks.Callback):
         _override_points.build(optimizer, self.model.trainable_variables)
         variables = [*self.model.variables, *_override_points.state(optimizer)]
         unique = {_reference(v): _compat.tensorflow_variable(v) for v in variables}
-        # Keras 3 has the state of random seeds in uint32, which no collective carries.
-        return [v for r, v in unique.items() if r not in self._local and v.dtype != tf.uint32]
+        # Else all ranks would drop the same units.
+        seeds = {_reference(state) for state in _override_points.seed_states(self.model)}
+        return [v for r, v in unique.items() if r not in self._local and r not in seeds]
 
     def _broadcast(self) -> None:
         self._done_for = self.model
-        if _compat.executing_eagerly():
-            with on_device(self.device):
-                broadcast_(self._variables(), self.root_rank)
-            return
-        keras_session = session()
-        with keras_session.graph.as_default(), on_device(self.device):
-            operation = broadcast_(self._variables(), self.root_rank)
-        session().run(operation)  # asked for again, it initializes variables made meanwhile
+        give_all(self._variables, self.root_rank, self.device)
+
+
+def give_all(variables: Callable[[], list[Any]], root_rank: int, device: str = "") -> None:
+    """Gives all ranks the root's values of variables, in eager code or in Keras' session.
+
+    Args:
+      variables: returns them, and may make some; called in Keras' graph, where there is one.
+      root_rank: whose values; in [0, size).
+      device: where to place the broadcasts; default: as TensorFlow decides.
+    """
+    if _compat.executing_eagerly():
+        with on_device(device):
+            broadcast_(variables(), root_rank)
+        return
+    keras_session = session()
+    with keras_session.graph.as_default(), on_device(device):
+        operation = broadcast_(variables(), root_rank)
+    session().run(operation)  # asked for again, it initializes variables made meanwhile
 
 
 def _reference(variable: Any) -> Any:

@@ -76,8 +76,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Averages the epoch's metrics in place."""
-        if not logs:
-            return
+        logs = {} if logs is None else logs  # a rank without metrics still answers the others
         if self._train_samples is None:
             self._train_samples = self._samples()
         weights = {False: self._train_samples, True: self._test_samples}
@@ -87,7 +86,7 @@ class MetricAverageCallback(tf.keras.callbacks.Callback):
             if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
         }
         everyone = allgather_object(mine, name="MetricAverageCallback")
-        for name in mine.keys() | {name for one in everyone for name in one}:
+        for name in dict.fromkeys(name for one in everyone for name in one):
             logs[name] = _average([one[name] for one in everyone if name in one])
 
 
