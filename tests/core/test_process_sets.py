@@ -192,6 +192,7 @@ def test_what_is_no_list_of_ranks_is_told_to_the_others() -> None:
 
 def _interrupted() -> list[int | None]:
     """Ctrl-C on rank 0, before the others come and when they have."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored around the tests
     basics.init(process_sets="dynamic")
     if basics.rank() == 0:
         threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()

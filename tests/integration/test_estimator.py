@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.harness import ranks
 from tests.harness.events import scalars_of
 from tests.harness.pool import run_ranks
 from tests.harness.standard_error import standard_error
@@ -115,29 +114,6 @@ def test_a_restart_from_a_checkpoint_that_rank_0_alone_has(tmp_path):
     assert len(values) == 9, "w, b, two slots each, two powers, and the step"
     for one, other in zip(values, values_of_1):
         np.testing.assert_array_equal(one, other)
-
-
-def _is_past_max_steps(folder: str) -> tuple[list[str], bool]:
-    import tensorflow as tf
-
-    import horovod.tensorflow as hvd
-
-    hvd.init()
-    folder = f"{folder}/rank{hvd.rank()}"
-    _estimator(folder, 100).train(_input(slice(None), None), max_steps=3, hooks=_hooks())
-    again = folder if hvd.rank() == 0 else f"{folder}-again"
-    with standard_error() as lines:
-        _estimator(again).train(_input(slice(None), None), max_steps=2, hooks=_hooks())
-    trained = hvd.rank() == 0 or tf.train.latest_checkpoint(again) is not None
-    return [line for line in lines if "ended in order" in line], trained
-
-
-def test_a_checkpoint_that_is_past_max_steps_ends_all_ranks_in_order(tmp_path):
-    # In processes of their own, whose exit status the harness looks at.
-    (none, _), (lines, trained) = ranks.run_ranks(_is_past_max_steps, 2, str(tmp_path))
-    assert none == []
-    assert len(lines) == 1 and "rank 0" in lines[0]
-    assert not trained
 
 
 def _input_ends_early(folder: str) -> tuple[int, list[str]]:

@@ -105,9 +105,7 @@ def test_the_tensorboard_example_writes_what_tensorboard_reads(
     assert [step for step, _ in scalars["global_step/sec"]] == list(steps[1:])
 
 
-@pytest.mark.parametrize(
-    "arguments", [run for run in RUNS if run.id in ("estimator", "monitored", "plain")]
-)
+@pytest.mark.parametrize("arguments", [run for run in RUNS if run.id in ("monitored", "plain")])
 def test_a_lone_process_learns_the_digits(arguments: list[str], data_dir: Path) -> None:
     stdout = _example(arguments, data_dir, ranks=None)
     (accuracy,) = _accuracies(stdout)
@@ -137,7 +135,8 @@ def test_steady_training_announces_by_bits_alone(
 def test_a_checkpoint_of_rank_0_reaches_rank_1(data_dir: Path, tmp_path: Path) -> None:
     """What rank 0 alone can read, all start from: a new training from it knows the digits."""
     trained = str(tmp_path / "trained")
-    _example(["estimator_digits.py", "--output_dir", trained], data_dir, ranks=None)
+    alone = _example(["estimator_digits.py", "--output_dir", trained], data_dir, ranks=None)
+    assert _accuracies(alone)[0] >= MIN_ACCURACY
 
     # Too few and too small steps to learn anything in.
     few_steps = ["--num_train_epochs", "0.2", "--learning_rate", "1e-6"]
