@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from horovod.common import basics, core
+from horovod.common import basics, byte_exchange, core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from tests.core import client
@@ -318,3 +319,15 @@ def _bad_reduction_on_rank_1() -> int:
 def test_a_request_that_cannot_even_be_sent_is_told_to_the_others() -> None:
     failed_precondition = 3
     assert run_ranks(_bad_reduction_on_rank_1, 2) == [failed_precondition, core.INVALID_ARGUMENT]
+
+
+def _ends_while_a_thread_waits() -> None:
+    basics.init()
+    if basics.rank() == 0:
+        call = partial(byte_exchange.broadcast_bytes, b"x", 0, "nobody comes", 0)
+        threading.Thread(target=call, daemon=True).start()
+    client.barrier().wait()
+
+
+def test_a_process_ends_although_a_thread_of_it_waits() -> None:
+    run_ranks(_ends_while_a_thread_waits, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
 import threading
@@ -16,6 +17,18 @@ UINT8, INT32, INT64 = map(core.DTYPES.index, ("uint8", "int32", "int64"))
 _ITEM_BYTES = {UINT8: 1, INT32: 4, INT64: 8}
 
 _in_flight: set[BlockingCall] = set()  # keeps callbacks and buffers alive until the core is done
+_LAST_CALL_S = 5.0
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends what another thread still waits for.
+
+    A callback that comes when Python has been finalized would end the core's thread, and nobody
+    could leave the job any more.
+    """
+    for call in list(_in_flight):
+        call.end()
 
 
 class BlockingCall:
@@ -98,6 +111,11 @@ class BlockingCall:
         if self._code != core.OK:
             raise core.CoreError(self._code, self._text)
         return self.output
+
+    def end(self) -> None:
+        """Withdraws the request if it still can, and waits some seconds for the end."""
+        core.load().hvd_cancel(self._id)
+        self._over.wait(_LAST_CALL_S)
 
     @property
     def output(self) -> memoryview:

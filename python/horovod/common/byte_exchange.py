@@ -66,7 +66,11 @@ def allgather_bytes(data: bytes, name: str, process_set: int) -> list[memoryview
     """
     fields: dict[str, Any] = {"process_set": process_set}
     sizes = BlockingCall(_ALLGATHER, f"{name}.sizes", INT64, _int64(len(data)), **fields)
-    all_data = BlockingCall(_ALLGATHER, f"{name}.data", UINT8, data, **fields).result()
+    try:
+        all_data = BlockingCall(_ALLGATHER, f"{name}.data", UINT8, data, **fields).result()
+    except BaseException:
+        sizes.end()  # nothing is left behind
+        raise
     parts, begin = [], 0
     for size in _int64s(sizes.result()):
         parts.append(all_data[begin : begin + size])
