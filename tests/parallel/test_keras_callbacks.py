@@ -216,6 +216,20 @@ def _learning_rates() -> None:
     np.testing.assert_allclose(got, [1, 1.5, 2, 2.5])
     got, _, _ = rates(warmup(0.8, warmup_epochs=2, verbose=1))
     np.testing.assert_allclose(got, np.array([0.625, 0.75, 0.875, 1, 1, 1]) * 0.8, rtol=1e-6)
+    # An epoch that has not the batches that it was said to have, and half an epoch.
+    for options, steps in (
+        ({"steps_per_epoch": 1}, [1, 1, 1, 1, 1, 1]),
+        ({"steps_per_epoch": 4}, [0.625, 0.75, 1, 1, 1, 1]),
+        ({"warmup_epochs": 1.5}, [2 / 3, 5 / 6, 1, 1, 1, 1]),
+    ):
+        got, _, _ = rates(warmup(0.8, **{"warmup_epochs": 1, **options}))
+        np.testing.assert_allclose(got, np.array(steps) * 0.8, rtol=1e-6, err_msg=str(options))
+    for wrong in ({"warmup_epochs": -1}, {"warmup_epochs": "3"}, {"warmup_epochs": None}):
+        with pytest.raises(ValueError, match="warmup_epochs="):
+            warmup(0.8, **wrong)
+    for wrong in (0, -2, "a", 1.5):
+        with pytest.raises(ValueError, match="steps_per_epoch="):
+            warmup(0.8, steps_per_epoch=wrong)
 
     # Momentum: v <- m v (new rate / old rate) - rate g; once with loss scaling around, too.
     kinds = [tf.keras.optimizers.SGD]

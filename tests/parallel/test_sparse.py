@@ -347,6 +347,8 @@ def _check_bools_and_lists() -> None:
     for factor in ("prescale_factor", "postscale_factor"):
         with pytest.raises(NotImplementedError, match=f"'flags': .*{factor}=2.0"):
             hvd.allreduce(flags, op=hvd.Sum, name="flags", **{factor: 2.0})
+    with pytest.raises(ValueError, match=r"process_set=0; pass the hvd.ProcessSet"):
+        hvd.allreduce(flags, op=hvd.Sum, process_set=0)
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
         with pytest.raises(NotImplementedError, match=f"'x': op is {op.name}, but slices can only"):
             hvd.allreduce(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), op=op, name="x")
@@ -394,3 +396,28 @@ def test_a_knob_that_is_no_switch_is_refused():
 def test_a_knob_that_differs_between_ranks_is_refused():
     for text in run_ranks(_refused, 2, ["0", "on"]):
         assert f"rank 1 has {AUTO}=True, rank 0 has False" in text
+
+
+def _one_rank_has_an_index_too_few(auto: str) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    with environment(**{AUTO: auto}):
+        hvd.init()
+    rows = tf.IndexedSlices(tf.ones([3, 2]), tf.range(2 if hvd.rank() == 0 else 3), [5, 2])
+    if hvd.rank() == 0:
+        refused = tf.errors.InvalidArgumentError
+        with pytest.raises(refused, match=r"'x': values have shape \(3, 2\)"):
+            hvd.allreduce(rows, name="x")
+    else:
+        with pytest.raises(tf.errors.FailedPreconditionError, match=r"rank 0 .*one index for each"):
+            hvd.allreduce(rows, name="x")
+    assert hvd.allreduce(1, op=hvd.Sum, name="y").numpy() == hvd.size()
+    with tf.Graph().as_default(), pytest.raises(tf.errors.InvalidArgumentError, match="one index"):
+        hvd.allreduce(tf.IndexedSlices(tf.ones([3, 2]), tf.range(2)), name="x")
+
+
+@pytest.mark.parametrize("auto", ["0", "1"])
+def test_rows_without_an_index_are_refused_and_told(auto):
+    run_ranks(_one_rank_has_an_index_too_few, 2, auto)

@@ -18,7 +18,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import _compat, _ops
 
-__all__ = ["call", "default_name", "function_of", "id_of", "require_init"]
+__all__ = ["call", "default_name", "function_of", "id_of", "refuse", "require_init"]
 
 # What the core calls the ops whose arguments can be wrong.
 _KINDS = {
@@ -51,8 +51,13 @@ def id_of(process_set: ProcessSet, who: str) -> int:
     """Returns the number by which the ranks know a process set.
 
     Raises:
-      ValueError: the set was not added on this rank.
+      ValueError: the set was not added on this rank, or it is none.
     """
+    if not isinstance(process_set, ProcessSet):
+        raise ValueError(
+            f"{who}: process_set={process_set!r}; pass the hvd.ProcessSet that hvd.init or "
+            "hvd.add_process_set made known"
+        )
     number = process_set.process_set_id
     if number is None:
         raise ValueError(
@@ -135,7 +140,7 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
         if eagerly and core.load().hvd_take_next_name():
             # TensorFlow has not come to the kernel, so the other ranks have not heard of it.
-            _refuse(op_type, name or op_type, attrs.get("process_set_id", 0), error)
+            refuse(op_type, name or op_type, attrs.get("process_set_id", 0), error)
         if isinstance(error, tf.errors.OpError):
             raise
         raise tf.errors.InvalidArgumentError(None, None, f"{op_type}: {error}") from error
@@ -143,7 +148,7 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
         core.load().hvd_name_next(None)
 
 
-def _refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
+def refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
     """Tells the other ranks that this one cannot take part, so that they do not wait for it."""
     if op_type in _KINDS:
         request = core.Request(

@@ -87,9 +87,11 @@ def _session(given: Any) -> Any:
 
 
 def _records(variables: Iterable[Any], session: Any) -> list[_Record]:
-    found = [
-        _record(variable, place, session) for place, variable in enumerate(variables)
-    ]  # one at a time, so that memory holds one more variable at most
+    found = []
+    for place, variable in enumerate(variables):  # one at a time: memory holds one more at most
+        if variable is None:
+            raise ValueError(f"{_WHO}: variables[{place}] is None; leave it out")
+        found.append(_record(variable, place, session))
     if not found:
         raise ValueError(f"{_WHO}: no variables; build the model first")
     return found

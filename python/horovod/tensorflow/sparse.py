@@ -21,7 +21,7 @@ import tensorflow as tf
 from horovod.common import settings
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
-from horovod.tensorflow import _raw
+from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.compression import Compressor
 
@@ -71,14 +71,19 @@ class SlicesReduction:
         Raises:
           ValueError: `init()` was not called.
           NotImplementedError: another op; or bool values with an average or factors.
+          tf.errors.InvalidArgumentError: as many indices as rows are not there; eager ranks that
+            wait for this one are told.
         """
         _raw.require_init("allreduce of IndexedSlices")
         name = self.name or _raw.default_name("HorovodAllreduce", slices.values)
         name = name or "HorovodAllreduce"
         values = tf.convert_to_tensor(slices.values)
         self._check(values.dtype, name)
-        rows = _once_each(values, tf.convert_to_tensor(slices.indices))
-        if settings.value("HOROVOD_SPARSE_AUTO_DENSE") and values.dtype != tf.bool:
+        indices = tf.convert_to_tensor(slices.indices)
+        chooses = settings.value("HOROVOD_SPARSE_AUTO_DENSE") and values.dtype != tf.bool
+        self._check_rows(values, indices, name, bool(chooses))
+        rows = _once_each(values, indices)
+        if chooses:
             rows = self._shorter_way(rows, _height(slices), name)
         else:
             rows = self._gather(rows, name)
@@ -101,6 +106,22 @@ class SlicesReduction:
                 f"prescale_factor {self.prescale_factor} and postscale_factor "
                 f"{self.postscale_factor}; use op=Sum, which is 'or'"
             )
+
+    def _check_rows(self, values: tf.Tensor, indices: tf.Tensor, name: str, chooses: bool) -> None:
+        """Refuses slices whose indices are not one for each row, and tells the other ranks."""
+        if indices.shape.rank in (None, 1) and values.shape[:1].is_compatible_with(indices.shape):
+            return
+        error = tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"allreduce of IndexedSlices '{name}': values have shape {values.shape} and indices "
+            f"{indices.shape}; there must be one index for each row",
+        )
+        if _compat.executing_eagerly():
+            first = ("HorovodAllreduce", "bytes") if chooses else ("HorovodAllgather", "values")
+            number = _raw.id_of(self.process_set, "allreduce of IndexedSlices")
+            _raw.refuse(first[0], f"{name}.{first[1]}", number, error)
+        raise error
 
     def _call(self, op_type: str, tensor: tf.Tensor, name: str, **attrs: Any) -> tf.Tensor:
         return _raw.call(

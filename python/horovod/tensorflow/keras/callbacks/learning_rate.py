@@ -80,6 +80,13 @@ class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
                 f"{type(self).__name__}: initial_lr={initial_lr!r}; it must be a number, the "
                 "learning rate that the multiplier is applied to"
             )
+        if steps_per_epoch is not None and not (
+            isinstance(steps_per_epoch, numbers.Integral) and steps_per_epoch > 0
+        ):
+            raise ValueError(
+                f"{type(self).__name__}: steps_per_epoch={steps_per_epoch!r}; it must be how many "
+                "batches an epoch has on this rank, 1 or more"
+            )
         self.initial_lr = initial_lr
         self.multiplier = multiplier if callable(multiplier) else lambda _: float(multiplier)
         self.start_epoch = start_epoch
@@ -158,11 +165,15 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     Args:
       initial_lr: the learning rate at the end of the warm-up, that is the one for all ranks
         together.
-      warmup_epochs: how many epochs it takes.
+      warmup_epochs: how many epochs it takes, 0 or more.
       momentum_correction: as for `LearningRateScheduleCallback`.
       steps_per_epoch: the same.
       verbose: 1 to print one line at the end of the warm-up.
     """
+
+    warmup_epochs: int
+    verbose: int
+    _is_below: bool
 
     def __init__(
         self,
@@ -181,14 +192,27 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             momentum_correction=momentum_correction,
             steps_per_epoch=steps_per_epoch,
         )
+        if not isinstance(warmup_epochs, numbers.Real) or not warmup_epochs >= 0:
+            raise ValueError(
+                f"{type(self).__name__}: warmup_epochs={warmup_epochs!r}; it must be a number of "
+                "epochs, 0 or more"
+            )
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
+        self._is_below = False  # the full rate, which a batch of the warm-up has not reached
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Notes the epoch; sets the full rate where the warm-up had too few batches for it."""
+        super().on_epoch_begin(epoch, logs)
+        if self._is_below and epoch >= self.warmup_epochs:
+            self._set(float(self.warmup_epochs))
 
     def _multiplier(self, epoch: float) -> float:
         # One batch ahead, so that the last batch of the warm-up has the full rate.
         done = (epoch + 1.0 / self.steps_per_epoch) / self.warmup_epochs  # type: ignore[operator]
         first = 1.0 / basics.size()
-        return first + (1.0 - first) * done
+        self._is_below = done < 1.0 - 1e-9
+        return first + (1.0 - first) * min(done, 1.0)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the learning rate to the metrics; says when the warm-up is over."""
