@@ -7,11 +7,12 @@ call each other meet the new ones, and whatever its base class saves and restore
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from horovod.tensorflow import _compat
 
-__all__ = ["Extension", "extended"]
+__all__ = ["Extension", "OptimizerExtension", "extended"]
 
 
 class Extension:
@@ -28,6 +29,32 @@ class Extension:
 
     _hvd_original: Any
     _hvd_reduction: Any
+
+
+class OptimizerExtension(Extension):
+    """What every wrapped optimizer has, whichever method of its class reduces the gradients."""
+
+    __slots__ = ()
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves the gradient of a variable on its rank; see `scale_local_gradients`.
+
+        Args:
+          var: one of the variables that are trained.
+        """
+        self._hvd_reduction.keep_local(var)
+
+    def _allreduce_grads(
+        self, grads: Sequence[Any], vars: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """Reduces gradients; programs that compute their own call this."""
+        return self._hvd_reduction.reduce(grads, vars)
+
+    def _allreduce(self, grads: Any, vars: Any = None) -> Any:
+        """Reduces one gradient, or a list of them."""
+        if isinstance(grads, (list, tuple)):
+            return self._allreduce_grads(grads, vars)
+        return self._allreduce_grads([grads], None if vars is None else [vars])[0]
 
 
 # A class is made once: programs wrap an optimizer for each of many fits.

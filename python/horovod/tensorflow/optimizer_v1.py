@@ -8,14 +8,13 @@ update.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from horovod.common.reduce_ops import Adasum
 from horovod.tensorflow import _compat
-from horovod.tensorflow._subclass import Extension, extended
+from horovod.tensorflow._subclass import OptimizerExtension, extended
 from horovod.tensorflow.gradient_aggregation import (
     LocalGradientAggregationHelper,
     PassCounter,
@@ -29,7 +28,7 @@ from horovod.tensorflow.reduction import GradientReduction, reference
 __all__ = ["distributed_v1_optimizer"]
 
 
-class _ReducingOptimizer(Extension):
+class _ReducingOptimizer(OptimizerExtension):
     """A `tf.compat.v1.train` optimizer whose `compute_gradients` reduces them over the ranks.
 
     The rest (apply_gradients, slots, variables, names in checkpoints) is the optimizer's own.
@@ -79,26 +78,6 @@ class _ReducingOptimizer(Extension):
                 "gradients stay on their rank, under a dynamic loss scale: the ranks would skip "
                 "different steps; use a fixed loss scale"
             )
-
-    def register_local_var(self, var: Any) -> None:
-        """Leaves the gradient of a variable on its rank; see `scale_local_gradients`.
-
-        Args:
-          var: one of the variables that are trained.
-        """
-        self._hvd_reduction.keep_local(var)
-
-    def _allreduce_grads(
-        self, grads: Sequence[Any], vars: Sequence[Any] | None = None
-    ) -> list[Any]:
-        """Reduces gradients; programs that compute their own call this."""
-        return self._hvd_reduction.reduce(grads, vars)
-
-    def _allreduce(self, grads: Any, vars: Any = None) -> Any:
-        """Reduces one gradient, or a list of them."""
-        if isinstance(grads, (list, tuple)):
-            return self._allreduce_grads(grads, vars)
-        return self._allreduce_grads([grads], None if vars is None else [vars])[0]
 
     def __getattr__(self, name: str) -> Any:
         """Says of `model`, which one tutorial reads, what to do instead."""

@@ -28,7 +28,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow import _compat
-from horovod.tensorflow._subclass import Extension
+from horovod.tensorflow._subclass import OptimizerExtension
 from horovod.tensorflow.keras.reducing import StepReduction
 
 __all__ = [
@@ -77,7 +77,7 @@ def _ran(result: Any) -> tf.Tensor:
         return tf.constant(True)
 
 
-class ReducingOptimizer(Extension):
+class ReducingOptimizer(OptimizerExtension):
     """A Keras optimizer that reduces gradients over the ranks before it applies them.
 
     The rest (slots, hyperparameters, clipping, configuration) is the optimizer's own.
@@ -112,26 +112,6 @@ class ReducingOptimizer(Extension):
             "DistributedOptimizer has no model: an optimizer does not know what it trains; build "
             "the model yourself and pass the optimizer to model.compile(optimizer=...)"
         )
-
-    def register_local_var(self, var: Any) -> None:
-        """Leaves the gradient of a variable on its rank; see `scale_local_gradients`.
-
-        Args:
-          var: one of the variables that are trained.
-        """
-        self._hvd_reduction.keep_local(var)
-
-    def _allreduce_grads(
-        self, grads: Sequence[Any], vars: Sequence[Any] | None = None
-    ) -> list[Any]:
-        """Reduces gradients; programs that compute their own call this."""
-        return self._hvd_reduction.reduce(grads, vars)
-
-    def _allreduce(self, grads: Any, vars: Any = None) -> Any:
-        """Reduces one gradient, or a list of them."""
-        if isinstance(grads, (list, tuple)):
-            return self._allreduce_grads(grads, vars)
-        return self._allreduce_grads([grads], None if vars is None else [vars])[0]
 
     def _hvd_refuse_local(self, clips: Any, scales: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Checks that gradients that stay on their rank decide nothing about the others.
