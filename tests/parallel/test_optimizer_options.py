@@ -56,7 +56,7 @@ def _groups() -> None:
     assert ["num_groups=3 is deprecated" in str(w.message) for w in caught].count(True) == 1
     assert groups_of(lambda v, half: {"groups": [[v[3], v[0]], [], [v[1]]]}) == ([1, 2], 3)
     fp16 = {"compression": hvd.Compression.fp16}
-    assert groups_of(lambda v, half: {"groups": 2, **fp16}) == ([3, 3], 0)
+    assert groups_of(lambda v, half: {"groups": 2, **fp16}) == ([1, 2, 3], 0)
 
     # Eagerly, with a tape, rows among dense gradients, and over passes.
     a, b, table = tf.Variable(1.0), tf.Variable([1.0, 2.0]), tf.Variable(tf.ones([3, 2]))

@@ -85,6 +85,24 @@ Status ValidateRows(const Signature& s, const std::string& what) {
   return Status::Ok();
 }
 
+Status ValidateWireDtype(const Signature& s) {
+  if (!s.wire_dtype) return Status::Ok();
+  const DType wire = *s.wire_dtype;
+  if (s.kind != Kind::kAllreduce || s.op == ReduceOp::kAdasum) {
+    return Status::InvalidArgument(StrCat(s.Title(),
+                                          ": only an allreduce can have a wire dtype, and not with "
+                                          "Adasum; cast the tensor to ",
+                                          Name(wire)));
+  }
+  if (IsFloating(s.dtype) && IsFloating(wire) && ItemBytes(wire) == 2 && ItemBytes(s.dtype) > 2) {
+    return Status::Ok();
+  }
+  return Status::InvalidArgument(StrCat(s.Title(),
+                                        ": the wire dtype of float32 and float64 can be float16 or "
+                                        "bfloat16, not ",
+                                        Name(wire), " for ", Name(s.dtype)));
+}
+
 Status ValidateReduction(const Signature& s, const std::vector<int>& members) {
   if (s.op == ReduceOp::kAdasum) {
     const size_t n = members.size();
@@ -122,6 +140,10 @@ Status AgreeOnReduction(const Signature& a, int rank_a, const Signature& b, int 
   if (a.op != b.op) {
     return Differ(a, "op", rank_a, Name(a.op), rank_b, Name(b.op),
                   "the reduction must match on all ranks");
+  }
+  if (a.sent_as() != b.sent_as()) {
+    return Differ(a, "elements as", rank_a, Name(a.sent_as()), rank_b, Name(b.sent_as()),
+                  "the compression must match on all ranks");
   }
   if (a.prescale != b.prescale) {
     return Differ(a, "prescale_factor", rank_a, StrCat(a.prescale), rank_b, StrCat(b.prescale),

@@ -6,6 +6,7 @@
 #define TF_OPS_COLLECTIVES_SIGNATURE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct Signature {
   std::string name;  // the wire name; ranks are matched by (process_set, name)
   int process_set = 0;
   Kind kind = Kind::kBarrier;
-  DType dtype = DType::kUint8;   // of all tensors
+  DType dtype = DType::kUint8;  // of all tensors
+  // allreduce: what the elements are cast to for the way, and reduced as; none: `dtype`.
+  std::optional<DType> wire_dtype;
   ReduceOp op = ReduceOp::kSum;  // reductions
   double prescale = 1.0;         // reductions
   double postscale = 1.0;        // reductions
@@ -54,7 +57,9 @@ struct Signature {
     for (size_t d = 1; d < shapes[i].size(); ++d) n *= shapes[i][d];
     return n;
   }
-  int64_t bytes() const { return count() * static_cast<int64_t>(ItemBytes(dtype)); }
+  DType sent_as() const { return wire_dtype.value_or(dtype); }
+  // What travels.
+  int64_t bytes() const { return count() * static_cast<int64_t>(ItemBytes(sent_as())); }
 
   // "allreduce 'dense/kernel'", or "join", which has no name of its own: how every message about
   // it begins.

@@ -68,6 +68,7 @@ Status Validate(const Signature& signature, const std::vector<int>& members, int
         StrCat(signature.Title(), ": rank ", rank, " is not in process set ", signature.process_set,
                ", which holds ranks ", Join(members), "; only its ranks may call"));
   }
+  HVD_RETURN_IF_ERROR(ValidateWireDtype(signature));
   return collective.validate(signature, members);
 }
 
@@ -150,8 +151,8 @@ Signature WithSizes(const Signature& signature, const std::vector<int64_t>& size
 
 bool SameButSizes(const Signature& a, const Signature& b) {
   const auto fixed = [](const Signature& s) {
-    return std::tie(s.name, s.process_set, s.kind, s.dtype, s.op, s.prescale, s.postscale, s.root,
-                    s.gradient, s.grouped, s.ranks);
+    return std::tie(s.name, s.process_set, s.kind, s.dtype, s.wire_dtype, s.op, s.prescale,
+                    s.postscale, s.root, s.gradient, s.grouped, s.ranks);
   };
   if (fixed(a) != fixed(b)) return false;
   const size_t skip = FindCollective(a.kind)->sizes == Sizes::kNone ? 0 : 1;

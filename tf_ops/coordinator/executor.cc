@@ -120,7 +120,8 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
   const std::vector<int>& members = sets_.members(first.process_set);
   call->sequence = response.sequence;
   call->kind = first.kind;
-  call->dtype = first.dtype;
+  call->dtype = first.sent_as();
+  if (first.wire_dtype) call->segment_dtype = first.dtype;
   call->reduction.op = first.op;
   call->reduction.prescale = first.prescale;
   call->reduction.postscale = first.postscale;
@@ -140,7 +141,7 @@ Status Executor::BuildCall(const Work& work, CollectiveCall* call) {
   }
   if (response.part_count >= 0) {
     call->segments = Cut(call->segments, response.part_begin, response.part_count,
-                         static_cast<int64_t>(ItemBytes(call->dtype)));
+                         static_cast<int64_t>(ItemBytes(call->in_memory())));
   }
   if (!response.absent.empty()) LeaveOut(response, call);
   return Status::Ok();

@@ -29,7 +29,7 @@ bool Goes(FrameType type, bool up) {
 
 // What tensors of one response have in common (fusion/plan.h).
 auto BucketOf(const Signature& s) {
-  return std::tie(s.kind, s.dtype, s.op, s.prescale, s.postscale);
+  return std::tie(s.kind, s.dtype, s.wire_dtype, s.op, s.prescale, s.postscale);
 }
 
 // Whether `sizes` are the SizesOf() this request on `ranks` ranks of the set.

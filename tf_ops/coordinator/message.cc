@@ -11,7 +11,7 @@ namespace hvd {
 namespace {
 
 // The shortest encodings: a count in a frame is checked against them.
-constexpr size_t kLeastSignatureBytes = 4 + 4 + 3 + 16 + 4 + 2 + 4 + 4 + 4;
+constexpr size_t kLeastSignatureBytes = 4 + 4 + 4 + 16 + 4 + 2 + 4 + 4 + 4;
 constexpr size_t kLeastReportBytes = 1 + 4 + 1 + 4 + 4;
 constexpr size_t kLeastSizedBytes = 4 + 4;
 constexpr size_t kLeastTensorBytes = 1 + 4;
@@ -28,6 +28,7 @@ void Put(WireWriter* w, const Signature& s) {
   w->Put(static_cast<int32_t>(s.process_set));
   w->Put(s.kind);
   w->Put(s.dtype);
+  w->Put(s.sent_as());
   w->Put(s.op);
   w->Put(s.prescale);
   w->Put(s.postscale);
@@ -46,6 +47,8 @@ Signature GetSignature(WireReader* r) {
   s.process_set = r->Get<int32_t>();
   s.kind = r->GetEnum<Kind>(kNumKinds);
   s.dtype = r->GetEnum<DType>(kNumDTypes);
+  const auto sent_as = r->GetEnum<DType>(kNumDTypes);
+  if (sent_as != s.dtype) s.wire_dtype = sent_as;
   s.op = r->GetEnum<ReduceOp>(kNumReduceOps);
   s.prescale = r->Get<double>();
   s.postscale = r->Get<double>();

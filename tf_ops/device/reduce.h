@@ -37,6 +37,18 @@ struct Reduction {
 void ReduceInOrder(DType dtype, const Reduction& reduction, const void* const* contributions, int n,
                    void* out, int64_t count);
 
+// The same, rounded once more: the result, of `dtype`, is cast to `out_dtype`.  `out` is none of
+// the contributions.
+void ReduceInOrderTo(DType out_dtype, DType dtype, const Reduction& reduction,
+                     const void* const* contributions, int n, void* out, int64_t count);
+
+// out[i] = in[i], rounded to nearest, ties to even, where `to` is narrower; float64 to 16 bits by
+// way of float32.  Of equal types it is a copy.
+//
+// REQUIRES: the types are equal, or IsFloating() and one has 16 bits and the other more; `in` and
+// `out` do not overlap.
+void Cast(DType from, DType to, const void* in, void* out, int64_t count);
+
 }  // namespace hvd
 
 #endif  // TF_OPS_DEVICE_REDUCE_H_

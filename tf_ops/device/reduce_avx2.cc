@@ -22,7 +22,7 @@ bool CanRun() { return __builtin_cpu_supports("avx2") != 0; }
 
 }  // namespace
 
-const ReduceKernels kReduceAvx2 = {"avx2", CanRun, Run};
+const ReduceKernels kReduceAvx2 = {"avx2", CanRun, Run, RunCast};
 
 }  // namespace hvd
 

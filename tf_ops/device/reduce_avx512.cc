@@ -25,7 +25,7 @@ bool CanRun() {
 
 }  // namespace
 
-const ReduceKernels kReduceAvx512 = {"avx512", CanRun, Run};
+const ReduceKernels kReduceAvx512 = {"avx512", CanRun, Run, RunCast};
 
 }  // namespace hvd
 

@@ -1,4 +1,4 @@
-// The reduction, compiled for several instruction sets.
+// The reduction and the casts, compiled for several instruction sets.
 //
 // To add one: a file like reduce_avx2.cc, its line here and in reduce.cc.
 
@@ -18,6 +18,8 @@ struct ReduceKernels {
   // As ReduceInOrder().
   void (*run)(DType dtype, const Reduction& reduction, const void* const* contributions, int n,
               void* out, int64_t count);
+  // As Cast() of types that differ.
+  void (*cast)(DType from, DType to, const void* in, void* out, int64_t count);
 };
 
 extern const ReduceKernels kReducePlain;

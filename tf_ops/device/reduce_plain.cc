@@ -17,6 +17,6 @@ bool CanRun() { return true; }
 
 }  // namespace
 
-const ReduceKernels kReducePlain = {"plain", CanRun, Run};
+const ReduceKernels kReducePlain = {"plain", CanRun, Run, RunCast};
 
 }  // namespace hvd

@@ -11,7 +11,8 @@ namespace {
 
 // Two tensors with equal keys may share a bucket.
 auto KeyOf(const Signature& s) {
-  return std::make_tuple(s.process_set, s.kind, s.dtype, s.op, s.prescale, s.postscale);
+  return std::make_tuple(s.process_set, s.kind, s.dtype, s.wire_dtype, s.op, s.prescale,
+                         s.postscale);
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ int64_t PartCount(const Signature& s, int64_t threshold_bytes) {
   // Whole cache lines, so that no part begins worse aligned than the tensor.
   constexpr int64_t kAlign = 64;
   const int64_t bytes = std::max(threshold_bytes, kLeastPartBytes);
-  return bytes / static_cast<int64_t>(ItemBytes(s.dtype)) / kAlign * kAlign;
+  return bytes / static_cast<int64_t>(ItemBytes(s.sent_as())) / kAlign * kAlign;
 }
 
 }  // namespace hvd

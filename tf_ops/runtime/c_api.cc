@@ -255,9 +255,11 @@ hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool 
 
 Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   HVD_RETURN_IF_ERROR(CheckNumbers(StrCat("'", r.name, "'"), r.kind, r.dtype, r.reduce_op));
+  HVD_RETURN_IF_ERROR(CheckNumbers(StrCat("'", r.name, "'"), r.kind, r.wire_dtype, r.reduce_op));
   hvd::Signature& s = request->signature;
   s = IdentityOf(r);
   s.dtype = static_cast<hvd::DType>(r.dtype);
+  if (r.wire_dtype != 0) s.wire_dtype = static_cast<hvd::DType>(r.wire_dtype);
   s.op = static_cast<hvd::ReduceOp>(r.reduce_op);
   s.prescale = r.prescale;
   s.postscale = r.postscale;

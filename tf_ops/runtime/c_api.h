@@ -162,8 +162,11 @@ typedef struct {
 typedef struct {
   const char* name; /* ranks are matched by it, within the process set; not looked at of those */
   int32_t process_set;
-  int32_t kind;      /* hvd_kind */
-  int32_t dtype;     /* hvd_dtype */
+  int32_t kind;  /* hvd_kind */
+  int32_t dtype; /* hvd_dtype */
+  /* allreduce of HVD_FLOAT32 or 64: HVD_FLOAT16 or HVD_BFLOAT16, to which elements are cast for the
+   * way; 0: none. */
+  int32_t wire_dtype;
   int32_t reduce_op; /* hvd_reduce_op; reductions */
   double prescale;   /* reductions; 1.0 for none */
   double postscale;

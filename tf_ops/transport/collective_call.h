@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tf_ops/base/status.h"
@@ -37,13 +38,18 @@ struct CollectiveCall {
   // call to call of one rank.
   uint64_t sequence = 0;
   Kind kind = Kind::kBarrier;
-  DType dtype = DType::kUint8;
+  DType dtype = DType::kUint8;  // as which elements travel and are reduced
+  // allreduce: of the segments, where it is another: elements are cast on their way out of them
+  // and into them.
+  std::optional<DType> segment_dtype;
   Reduction reduction;  // allreduce, reducescatter
   int root = 0;         // broadcast: a rank of the set; else the coordinator's answer
   std::vector<Segment> segments;
   // Of each segment, by rank of the set.
   std::vector<std::vector<Part>> to;    // alltoall, reducescatter: what of `in` goes there
   std::vector<std::vector<Part>> from;  // allgather, alltoall: what of `out` comes from there
+
+  DType in_memory() const { return segment_dtype.value_or(dtype); }
 
   int64_t TotalCount() const {
     int64_t total = 0;

@@ -1,6 +1,6 @@
 #include "tf_ops/transport/segment_view.h"
 
-#include <cstring>
+#include "tf_ops/device/reduce.h"
 
 namespace hvd {
 
@@ -26,29 +26,34 @@ void SegmentView::Seek(int64_t begin) {
 }
 
 bool SegmentView::Whole(int64_t count) const {
-  return index_ < segments_.size() && inside_ + count <= segments_[index_].count;
+  return dtype_ == in_memory_ && index_ < segments_.size() &&
+         inside_ + count <= segments_[index_].count;
 }
 
 void SegmentView::CopyIn(int64_t count, std::byte* to) const {
-  ForPieces(count, [&](const Segment& s, size_t offset, size_t bytes, size_t at) {
-    std::memcpy(to + at, s.in + offset, bytes);
+  const size_t item = ItemBytes(dtype_);
+  const size_t memory_item = ItemBytes(in_memory_);
+  ForPieces(count, [&](const Segment& s, int64_t offset, int64_t n, int64_t at) {
+    Cast(in_memory_, dtype_, s.in + offset * memory_item, to + at * item, n);
   });
 }
 
 void SegmentView::CopyOut(int64_t count, const std::byte* from) const {
-  ForPieces(count, [&](const Segment& s, size_t offset, size_t bytes, size_t at) {
-    std::memcpy(s.out + offset, from + at, bytes);
+  const size_t item = ItemBytes(dtype_);
+  const size_t memory_item = ItemBytes(in_memory_);
+  ForPieces(count, [&](const Segment& s, int64_t offset, int64_t n, int64_t at) {
+    Cast(dtype_, in_memory_, from + at * item, s.out + offset * memory_item, n);
   });
 }
 
 const std::byte* SegmentView::Input(int64_t count, std::byte* pack) const {
-  if (Whole(count)) return segments_[index_].in + inside_ * item_bytes_;
+  if (Whole(count)) return segments_[index_].in + inside_ * ItemBytes(dtype_);
   CopyIn(count, pack);
   return pack;
 }
 
 std::byte* SegmentView::Output(int64_t count, std::byte* pack) const {
-  return Whole(count) ? segments_[index_].out + inside_ * item_bytes_ : pack;
+  return Whole(count) ? segments_[index_].out + inside_ * ItemBytes(dtype_) : pack;
 }
 
 void SegmentView::Unpack(int64_t count, const std::byte* from) const {

@@ -1,7 +1,8 @@
 // SegmentView: windows into a call's segments, seen as one array.
 //
-// A window inside one segment is used where it lies; one that crosses a border is packed
-// into, or unpacked from, memory that the caller gives.
+// A window inside one segment is used where it lies; one that crosses a border, or whose elements
+// are of another type than those that travel, is packed into, or unpacked from, memory that the
+// caller gives.
 
 #ifndef TF_OPS_TRANSPORT_SEGMENT_VIEW_H_
 #define TF_OPS_TRANSPORT_SEGMENT_VIEW_H_
@@ -14,14 +15,15 @@
 
 namespace hvd {
 
-// The segments of elements [begin, begin + count) of the array that `segments` are.
+// The segments of elements [begin, begin + count) of the array that `segments` are, whose elements
+// have `item_bytes`.
 std::vector<Segment> Cut(const std::vector<Segment>& segments, int64_t begin, int64_t count,
                          int64_t item_bytes);
 
 class SegmentView {
  public:
   explicit SegmentView(const CollectiveCall& call)
-      : segments_(call.segments), item_bytes_(ItemBytes(call.dtype)) {}
+      : segments_(call.segments), dtype_(call.dtype), in_memory_(call.in_memory()) {}
 
   // The next windows begin here.  REQUIRES: begin does not go down between calls.
   void Seek(int64_t begin);
@@ -38,15 +40,15 @@ class SegmentView {
   void CopyIn(int64_t count, std::byte* to) const;
   void CopyOut(int64_t count, const std::byte* from) const;
 
-  // Calls visit(segment, offset in it, bytes, offset in the window) for each piece of
-  // [begin, begin + count) that lies in one segment; offsets are in bytes.
+  // Calls visit(segment, offset in it, elements, offset in the window) for each piece of
+  // [begin, begin + count) that lies in one segment; offsets are in elements.
   template <typename Visit>
   void ForPieces(int64_t count, Visit visit) const {
     int64_t offset = inside_;
     int64_t done = 0;
     for (size_t i = index_; done < count; ++i, offset = 0) {
       const int64_t n = std::min(count - done, segments_[i].count - offset);
-      if (n > 0) visit(segments_[i], offset * item_bytes_, n * item_bytes_, done * item_bytes_);
+      if (n > 0) visit(segments_[i], offset, n, done);
       done += n;
     }
   }
@@ -55,7 +57,8 @@ class SegmentView {
   bool Whole(int64_t count) const;
 
   const std::vector<Segment>& segments_;
-  const size_t item_bytes_;
+  const DType dtype_;
+  const DType in_memory_;
   size_t index_ = 0;    // the segment that holds `begin`
   int64_t start_ = 0;   // of that segment in the whole
   int64_t inside_ = 0;  // begin - start_

@@ -138,6 +138,7 @@ class Request(Structure):
         ("process_set", c_int32),
         ("kind", c_int32),
         ("dtype", c_int32),
+        ("wire_dtype", c_int32),
         ("reduce_op", c_int32),
         ("prescale", c_double),
         ("postscale", c_double),

@@ -23,7 +23,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.compression import Compression, Compressor, in_op
 from horovod.tensorflow.gradient_pairs import are_pairs, names_of_pairs
 from horovod.tensorflow.sparse import SlicesReduction
 
@@ -94,7 +94,9 @@ def combine(
             ).reduce(tensor)
     with on_device(device_dense):
         name = name or _raw.default_name("HorovodAllreduce", tensor)
-        compressed, context = compression.compress(tf.convert_to_tensor(tensor))
+        tensor = tf.convert_to_tensor(tensor)
+        compression, wire = in_op(compression, tensor.dtype, op)
+        compressed, context = compression.compress(tensor)
         reduced = _raw.call(
             "HorovodAllreduce",
             compressed,
@@ -105,6 +107,7 @@ def combine(
             ignore_name_scope=ignore_name_scope,
             process_set_id=_raw.id_of(process_set, "allreduce"),
             gradient=gradient,
+            **wire,
         )
         return compression.decompress(reduced, context)
 

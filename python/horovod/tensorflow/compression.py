@@ -6,7 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+from horovod.common.reduce_ops import Adasum, ReduceOp
+
+__all__ = [
+    "BF16Compressor",
+    "Compression",
+    "Compressor",
+    "FP16Compressor",
+    "NoneCompressor",
+    "in_op",
+]
 
 
 class Compressor:
@@ -55,21 +64,42 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class FP16Compressor(Compressor):
-    """Sends float32 and float64 as float16; 16-bit floats and integers go as they are."""
+class _CastCompressor(Compressor):
+    """Sends float32 and float64 as a float of 16 bits; what has as few, and integers, as they are.
 
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Returns the tensor as float16 if that is smaller, and its own dtype."""
+    An allreduce casts by itself, while it packs (`in_op`); these casts are for what has no wire
+    dtype: an allgather, a reducescatter, Adasum.
+    """
+
+    wire_dtype: tf.DType
+
+    @classmethod
+    def narrows(cls, dtype: tf.DType) -> bool:
+        """Returns whether tensors of this dtype are sent as another."""
+        return bool(dtype.is_floating and dtype.size > cls.wire_dtype.size)
+
+    @classmethod
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Returns the tensor as `wire_dtype` if that is smaller, and its own dtype."""
         dtype = tensor.dtype
-        if dtype.is_floating and dtype.size > tf.float16.size:
-            tensor = tf.cast(tensor, tf.float16)
-        return tensor, dtype
+        return (tf.cast(tensor, cls.wire_dtype) if cls.narrows(dtype) else tensor), dtype
 
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+    @classmethod
+    def decompress(cls, tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Returns the tensor cast back to the dtype `ctx`."""
         return tf.cast(tensor, ctx)
+
+
+class FP16Compressor(_CastCompressor):
+    """Sends float32 and float64 as float16: 11 bits of precision, up to 65,504."""
+
+    wire_dtype = tf.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Sends float32 and float64 as bfloat16: 8 bits of precision, the range of float32."""
+
+    wire_dtype = tf.bfloat16
 
 
 class Compression:
@@ -77,3 +107,24 @@ class Compression:
 
     none = NoneCompressor
     fp16 = FP16Compressor
+    bf16 = BF16Compressor
+
+
+def in_op(
+    compression: type[Compressor], dtype: tf.DType, op: ReduceOp
+) -> tuple[type[Compressor], dict[str, str]]:
+    """Leaves the casts of a compression to an allreduce, which makes them while it packs.
+
+    Args:
+      compression: what to make of the tensors.
+      dtype: of the tensors.
+      op: how they are combined.
+
+    Returns:
+      The compression that is left to do around the op, and attributes for the op.
+    """
+    for caster in (FP16Compressor, BF16Compressor):
+        if compression is caster and op != Adasum:
+            narrower = caster.wire_dtype.name
+            return NoneCompressor, {"wire_dtype": narrower} if caster.narrows(dtype) else {}
+    return compression, {}

@@ -47,6 +47,7 @@ def _allreduce(op: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
         prescale_factor=op.get_attr("prescale_factor"),
         postscale_factor=op.get_attr("postscale_factor"),
         process_set_id=op.get_attr("process_set_id"),
+        wire_dtype=tf.compat.as_str(op.get_attr("wire_dtype")),
     )
 
 
@@ -61,6 +62,7 @@ def _grouped_allreduce(op: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tenso
             prescale_factor=op.get_attr("prescale_factor"),
             postscale_factor=op.get_attr("postscale_factor"),
             process_set_id=op.get_attr("process_set_id"),
+            wire_dtype=tf.compat.as_str(op.get_attr("wire_dtype")),
         )
     )
 

@@ -16,7 +16,7 @@ from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.collectives import combine, on_device
-from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.compression import Compression, Compressor, in_op
 from horovod.tensorflow.exchange import dense
 
 __all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
@@ -31,7 +31,7 @@ def _call(
     compression: type[Compressor] = Compression.none,
     **attrs: Any,
 ) -> list[tf.Tensor]:
-    """Calls a raw op, which takes one dtype, once for each dtype.
+    """Calls a raw op, which takes one dtype, once for each.
 
     Args:
       op_type: of the raw op.
@@ -45,21 +45,29 @@ def _call(
     Returns:
       The results, in the order of the tensors.
     """
-    pairs = [compression.compress(tensor) for tensor in tensors]
     places: dict[tf.DType, list[int]] = {}
-    for place, (compressed, _) in enumerate(pairs):
-        places.setdefault(compressed.dtype, []).append(place)
+    for place, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(place)
     results: dict[int, tf.Tensor] = {}
     for dtype, mine in places.items():
-        group = [pairs[place][0] for place in mine]
+        around = compression
+        wire: dict[str, str] = {}
+        if op_type == "HorovodGroupedAllreduce":
+            around, wire = in_op(compression, dtype, attrs["reduce_op"])
+        group, contexts = zip(*(around.compress(tensors[place]) for place in mine))
         of_dtype = name or _raw.default_name(op_type, group[0])
         if of_dtype and len(places) > 1:
             of_dtype = f"{of_dtype}_{dtype.name}"
         outputs = _raw.call(
-            op_type, group, name=of_dtype, process_set_id=_raw.id_of(process_set, who), **attrs
+            op_type,
+            list(group),
+            name=of_dtype,
+            process_set_id=_raw.id_of(process_set, who),
+            **attrs,
+            **wire,
         )
-        for place, output in zip(mine, outputs):
-            results[place] = compression.decompress(output, pairs[place][1])
+        for place, output, context in zip(mine, outputs, contexts):
+            results[place] = around.decompress(output, context)
     return [results[place] for place in range(len(tensors))]
 
 

@@ -23,7 +23,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
 from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.averaging import over_size
-from horovod.tensorflow.compression import Compressor
+from horovod.tensorflow.compression import Compressor, in_op
 
 __all__ = ["SlicesReduction", "densified"]
 
@@ -223,7 +223,8 @@ class SlicesReduction:
 
         values, indices = rows
         dense = _summed(as_of_a_gather(values), indices, height)
-        compressed, context = self.compression.compress(dense)
+        compression, wire = in_op(self.compression, dense.dtype, self.op)
+        compressed, context = compression.compress(dense)
         total = self._call(
             "HorovodAllreduce",
             compressed,
@@ -231,8 +232,9 @@ class SlicesReduction:
             reduce_op=int(self.op),
             prescale_factor=self.prescale_factor,
             postscale_factor=self.postscale_factor,
+            **wire,
         )
-        total = self.compression.decompress(total, context)
+        total = compression.decompress(total, context)
         mine = tf.math.unsorted_segment_sum(tf.ones_like(indices), indices, height) > 0
         had = tf.where(self._sum(mine, f"{name}.rows"))[:, 0]  # the sum of bools is "or"
         return tf.gather(total, had), tf.cast(had, indices.dtype)

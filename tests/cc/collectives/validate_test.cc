@@ -66,6 +66,13 @@ std::vector<Case> Cases() {
   integer_adasum.dtype = DType::kInt32;
   Signature adasum_of_rows = adasum;
   adasum_of_rows.kind = Kind::kReducescatter;
+  Signature cast = Of(Kind::kAllreduce);
+  cast.wire_dtype = DType::kFloat16;
+  const auto cast_with = [&cast](auto change) {
+    Signature s = cast;
+    change(&s);
+    return s;
+  };
   Signature far_root = Of(Kind::kBroadcast);
   far_root.root = 7;
   Signature negative_root = Of(Kind::kBroadcast);
@@ -82,6 +89,26 @@ std::vector<Case> Cases() {
       {"Adasum of three ranks", adasum, Code::kInvalidArgument, "2, 4, 8"},
       {"Adasum of integers", integer_adasum, Code::kInvalidArgument, "floating types"},
       {"Adasum of rows", adasum_of_rows, Code::kInvalidArgument, "only an allreduce"},
+      {"cast for the way", cast, Code::kOk, ""},
+      {"float64 cast to bfloat16", cast_with([](Signature* s) {
+         s->dtype = DType::kFloat64;
+         s->wire_dtype = DType::kBfloat16;
+       }),
+       Code::kOk, ""},
+      {"integers cast", cast_with([](Signature* s) { s->dtype = DType::kInt32; }),
+       Code::kInvalidArgument, "not float16 for int32"},
+      {"cast to no smaller", cast_with([](Signature* s) { s->wire_dtype = DType::kFloat64; }),
+       Code::kInvalidArgument, "not float64 for float32"},
+      {"cast to an integer", cast_with([](Signature* s) { s->wire_dtype = DType::kInt16; }),
+       Code::kInvalidArgument, "not int16 for float32"},
+      {"a half cast to another", cast_with([](Signature* s) { s->dtype = DType::kBfloat16; }),
+       Code::kInvalidArgument, "not float16 for bfloat16"},
+      {"rows cast", cast_with([](Signature* s) { s->kind = Kind::kReducescatter; }),
+       Code::kInvalidArgument, "only an allreduce"},
+      {"a broadcast cast", cast_with([](Signature* s) { s->kind = Kind::kBroadcast; }),
+       Code::kInvalidArgument, "only an allreduce"},
+      {"Adasum cast", cast_with([](Signature* s) { s->op = ReduceOp::kAdasum; }),
+       Code::kInvalidArgument, "not with Adasum"},
       {"root outside", far_root, Code::kInvalidArgument, "root_rank 7"},
       {"negative root", negative_root, Code::kInvalidArgument, "root_rank -1"},
       {"no name", nameless, Code::kInvalidArgument, "name"},
@@ -166,6 +193,8 @@ TEST(Agree, NamesBothRanksAndBothValues) {
   others.back().first.op = ReduceOp::kMin;
   others.push_back({a, "prescale_factor 0.5, rank 0 sent 1"});
   others.back().first.prescale = 0.5;
+  others.push_back({a, "elements as float16, rank 0 sent float32"});
+  others.back().first.wire_dtype = DType::kFloat16;
   others.push_back({a, "postscale_factor 2, rank 0 sent 1"});
   others.back().first.postscale = 2;
   for (const auto& [b, words] : others) {

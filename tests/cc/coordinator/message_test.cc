@@ -12,7 +12,8 @@ Frame Sample() {
   s.name = "dense/kernel";
   s.process_set = 3;
   s.kind = Kind::kBroadcast;
-  s.dtype = DType::kBfloat16;
+  s.dtype = DType::kFloat32;
+  s.wire_dtype = DType::kBfloat16;
   s.op = ReduceOp::kMax;
   s.prescale = 0.25;
   s.root = 5;
@@ -64,7 +65,8 @@ TEST(Message, ResponsesSurviveTheRoundTrip) {
   EXPECT_EQ(s.name, "dense/kernel");
   EXPECT_EQ(s.process_set, 3);
   EXPECT_EQ(s.kind, Kind::kBroadcast);
-  EXPECT_EQ(s.dtype, DType::kBfloat16);
+  EXPECT_EQ(s.dtype, DType::kFloat32);
+  EXPECT_EQ(s.wire_dtype, DType::kBfloat16);
   EXPECT_EQ(s.op, ReduceOp::kMax);
   EXPECT_EQ(s.prescale, 0.25);
   EXPECT_EQ(s.root, 5);

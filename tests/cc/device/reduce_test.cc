@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -169,6 +170,76 @@ TEST(Reduce, EveryInstructionSetGivesTheSameBits) {
   EXPECT_EQ(kReduceAvx512.can_run(), __builtin_cpu_supports("avx512bw") != 0);
 #endif
   if (compared == 0) GTEST_SKIP() << "this machine runs the plain kernels alone";
+}
+
+constexpr DType kHalves[] = {DType::kFloat16, DType::kBfloat16};
+constexpr DType kWides[] = {DType::kFloat32, DType::kFloat64};
+
+// Random bits of either width, infinities and NaN among them.
+TEST(Cast, EveryInstructionSetGivesTheBitsOfOneElement) {
+  constexpr int64_t kCount = 3001;
+  std::mt19937_64 random(7);
+  std::vector<uint64_t> in(kCount);
+  for (uint64_t& x : in) x = random();
+  for (const ReduceKernels* kernels : KernelsBestFirst()) {
+    if (!kernels->can_run()) continue;
+    for (DType half : kHalves) {
+      for (DType wide : kWides) {
+        std::vector<uint16_t> narrow(kCount);
+        kernels->cast(wide, half, in.data(), narrow.data(), kCount);
+        std::vector<uint64_t> widened(kCount);
+        kernels->cast(half, wide, in.data(), widened.data(), kCount);
+        for (int64_t i = 0; i < kCount; ++i) {
+          float f;
+          if (wide == DType::kFloat32) {
+            std::memcpy(&f, reinterpret_cast<const float*>(in.data()) + i, sizeof(f));
+          } else {
+            double d;
+            std::memcpy(&d, in.data() + i, sizeof(d));
+            f = static_cast<float>(d);
+          }
+          const uint16_t bits = reinterpret_cast<const uint16_t*>(in.data())[i];
+          const bool is_f16 = half == DType::kFloat16;
+          ASSERT_EQ(narrow[i], is_f16 ? Float16::FromFloat(f).bits : Bfloat16::FromFloat(f).bits)
+              << kernels->name << " " << Name(wide) << " to " << Name(half) << " " << f;
+          const float wider = is_f16 ? Float16{bits}.ToFloat() : Bfloat16{bits}.ToFloat();
+          if (wide == DType::kFloat32) {
+            ASSERT_EQ(std::memcmp(reinterpret_cast<const float*>(widened.data()) + i, &wider,
+                                  sizeof(wider)),
+                      0);
+          } else if (!std::isnan(wider)) {
+            double d;
+            std::memcpy(&d, widened.data() + i, sizeof(d));
+            ASSERT_EQ(d, static_cast<double>(wider));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Cast, OfEqualTypesIsACopy) {
+  const std::vector<int64_t> in = {1, -2, 3};
+  std::vector<int64_t> out(3);
+  Cast(DType::kInt64, DType::kInt64, in.data(), out.data(), 3);
+  EXPECT_EQ(out, in);
+}
+
+TEST(ReduceInOrderTo, IsTheReductionAndThenTheCast) {
+  constexpr int kCount = 5001;  // several tiles and a rest
+  std::vector<uint16_t> a(kCount), b(kCount), reduced(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    a[i] = Float16::FromFloat(static_cast<float>(i) / 7).bits;
+    b[i] = Float16::FromFloat(static_cast<float>(i) * 11).bits;
+  }
+  const void* const contributions[] = {a.data(), b.data()};
+  const Reduction reduction = Of(ReduceOp::kAverage, 0.5, 3, 2);
+  std::vector<double> got(kCount), want(kCount);
+  ReduceInOrderTo(DType::kFloat64, DType::kFloat16, reduction, contributions, 2, got.data(),
+                  kCount);
+  ReduceInOrder(DType::kFloat16, reduction, contributions, 2, reduced.data(), kCount);
+  Cast(DType::kFloat16, DType::kFloat64, reduced.data(), want.data(), kCount);
+  EXPECT_EQ(got, want);
 }
 
 }  // namespace

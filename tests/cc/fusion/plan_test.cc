@@ -44,10 +44,18 @@ TEST(Plan, WhatDiffersTravelsApart) {
   scaled.prescale = 2;
   Signature other_type = Tensor(1);
   other_type.dtype = DType::kInt32;
+  Signature narrower = Tensor(1);
+  narrower.wire_dtype = DType::kFloat16;
   EXPECT_EQ(Plan({Tensor(1), Tensor(1, ReduceOp::kMax), Tensor(1, ReduceOp::kSum, 1), scaled,
-                  other_type, Tensor(1)},
+                  other_type, narrower, Tensor(1)},
                  100),
-            Buckets({{0, 5}, {1}, {2}, {3}, {4}}));
+            Buckets({{0, 6}, {1}, {2}, {3}, {4}, {5}}));
+}
+
+TEST(Plan, WhatIsCastIsCountedAsItTravels) {
+  Signature narrower = Tensor(20);  // 80 bytes, of which 40 travel
+  narrower.wire_dtype = DType::kBfloat16;
+  EXPECT_EQ(Plan({narrower, narrower, narrower}, 80), Buckets({{0, 1}, {2}}));
 }
 
 TEST(Plan, OnlyFusableCollectivesFuse) {

@@ -112,6 +112,7 @@ void Mutator::Damage(Signature* s) {
       break;
     case 3:
       s->dtype = static_cast<DType>(Pick(0, kNumDTypes - 1));
+      if (OneIn(2)) s->wire_dtype = static_cast<DType>(Pick(0, kNumDTypes - 1));
       break;
     case 4:
       s->op = static_cast<ReduceOp>(Pick(0, kNumReduceOps - 1));

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "tests/cc/transport/fabrics.h"
@@ -64,10 +65,11 @@ class Conformance : public testing::TestWithParam<std::tuple<std::string, int>> 
   }
 
   // The call number `sequence` over `members`: element i of rank r is ValueOf(r, i).  Natively
-  // where the transport can, else by the generic algorithm.
+  // where the transport can, else by the generic algorithm.  Elements travel as `wire_dtype`.
   template <typename T>
   void ExpectAllreduce(Transport& transport, const std::vector<int>& members, uint64_t sequence,
-                       DType dtype, const std::vector<int64_t>& lengths, bool in_place) {
+                       DType dtype, const std::vector<int64_t>& lengths, bool in_place,
+                       std::optional<DType> wire_dtype = {}) {
     const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
     const auto value_of = [&](int r, int64_t i) {
       return static_cast<T>(static_cast<T>(r * 7 + 1) / static_cast<T>(3 + i % 11) + sequence % 5);
@@ -75,7 +77,8 @@ class Conformance : public testing::TestWithParam<std::tuple<std::string, int>> 
     CollectiveCall call;
     call.sequence = sequence;
     call.kind = Kind::kAllreduce;
-    call.dtype = dtype;
+    call.dtype = wire_dtype.value_or(dtype);
+    if (wire_dtype) call.segment_dtype = dtype;
     call.reduction.op = ReduceOp::kAverage;
     call.reduction.prescale = 1.5;
     call.reduction.divisor = static_cast<int>(members.size());
@@ -97,16 +100,18 @@ class Conformance : public testing::TestWithParam<std::tuple<std::string, int>> 
     }
     ASSERT_TRUE(status.ok()) << status;
 
-    std::vector<std::vector<T>> all;
+    std::vector<std::vector<T>> all;  // as they travel, which takes no more room
     std::vector<const void*> contributions;
     for (int r : members) {
-      std::vector<T>& theirs = all.emplace_back(total);
+      std::vector<T> theirs(total);
       for (int64_t i = 0; i < total; ++i) theirs[i] = value_of(r, i);
+      Cast(dtype, call.dtype, theirs.data(), all.emplace_back(total).data(), total);
     }
     for (const auto& theirs : all) contributions.push_back(theirs.data());
-    std::vector<T> want(total);
-    ReduceInOrder(dtype, call.reduction, contributions.data(), static_cast<int>(members.size()),
-                  want.data(), total);
+    std::vector<T> reduced(total), want(total);
+    ReduceInOrder(call.dtype, call.reduction, contributions.data(),
+                  static_cast<int>(members.size()), reduced.data(), total);
+    Cast(call.dtype, dtype, reduced.data(), want.data(), total);
     const std::vector<T>& got = in_place ? in : out;
     EXPECT_TRUE(total == 0 || std::memcmp(got.data(), want.data(), total * sizeof(T)) == 0)
         << "call " << sequence << " of " << total << " elements";
@@ -333,6 +338,12 @@ TEST_P(Conformance, AnAllreduceHasTheBitsOfTheOneReduction) {
         // The bits of small integers are 16-bit floats, too.
         ExpectAllreduce<uint16_t>(*transport, all, ++sequence, DType::kBfloat16, lengths, in_place);
         ExpectAllreduce<uint16_t>(*transport, all, ++sequence, DType::kFloat16, lengths, in_place);
+        for (DType wire_dtype : {DType::kFloat16, DType::kBfloat16}) {
+          ExpectAllreduce<float>(*transport, all, ++sequence, DType::kFloat32, lengths, in_place,
+                                 wire_dtype);
+          ExpectAllreduce<double>(*transport, all, ++sequence, DType::kFloat64, lengths, in_place,
+                                  wire_dtype);
+        }
       }
     }
   });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/hash.h"
 #include "tf_ops/adapters/tf/call.h"
 #include "tf_ops/adapters/tf/dtype.h"
 #include "tf_ops/adapters/tf/status.h"
@@ -11,6 +12,10 @@
 
 namespace hvd_tf {
 namespace {
+
+constexpr FrameHash kFrameHash = {
+    [](const std::string& loop) -> uint64_t { return tf::Hash64(loop); },
+    [](uint64_t a, uint64_t b) -> uint64_t { return tf::Hash64Combine(a, b); }};
 
 // hvd_request::allocate: output `tensor` of the op.
 int Allocate(void* call, int32_t tensor, const int64_t* shape, int32_t ndim, void** output) {
@@ -29,7 +34,10 @@ int Allocate(void* call, int32_t tensor, const int64_t* shape, int32_t ndim, voi
 }  // namespace
 
 CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
-    : AsyncOpKernel(c), row_(RowFor(c->def().op())), num_tensors_(row_.inputs.empty() ? 0 : 1) {
+    : AsyncOpKernel(c),
+      row_(RowFor(c->def().op())),
+      loops_(c->def().name(), kFrameHash),
+      num_tensors_(row_.inputs.empty() ? 0 : 1) {
   const auto read = [c](const char* name, auto* value) {
     if (c->HasAttr(name)) OP_REQUIRES_OK(c, c->GetAttr(name, value));
   };
@@ -38,6 +46,7 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
   read("gradient", &gradient_);
   read("process_set_id", &process_set_);
   read("reduce_op", &reduce_op_);
+  read("wire_dtype", &wire_dtype_);
   read("root_rank", &root_rank_);
   read("prescale_factor", &prescale_);
   read("postscale_factor", &postscale_);
@@ -53,13 +62,17 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
     const char* const next = hvd_take_next_name();
     if (given.empty()) given = next;
   }
-  const std::string name = WireName(std::string(name_view()), given, ignore_name_scope_,
-                                    c->frame_iter().frame_id, c->frame_iter().iter_id);
+  const std::string name =
+      WireName(std::string(name_view()), given, ignore_name_scope_,
+               loops_.TextOf(c->frame_iter().frame_id, c->frame_iter().iter_id));
   hvd_request request = {};
   request.name = name.c_str();
   request.kind = row_.kind;
   request.process_set = process_set_;
   request.reduce_op = reduce_op_;
+  if (!wire_dtype_.empty()) {
+    request.wire_dtype = wire_dtype_ == "float16" ? HVD_FLOAT16 : HVD_BFLOAT16;
+  }
   request.prescale = prescale_;
   request.postscale = postscale_;
   request.root = root_rank_;

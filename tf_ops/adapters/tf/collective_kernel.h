@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tf_ops/adapters/tf/compat.h"
+#include "tf_ops/adapters/tf/loop_frames.h"
 #include "tf_ops/adapters/tf/op_table.h"
 
 namespace hvd_tf {
@@ -23,6 +24,7 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
   absl::Status TakeSplits(tf::OpKernelContext* c, hvd_request* request) const;
 
   const OpRow& row_;
+  LoopFrames loops_;
   int num_tensors_;  // inputs that are tensors of the collective
   bool grouped_ = false;
   // Attributes; those that the op lacks keep these values.
@@ -31,6 +33,7 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
   bool gradient_ = false;
   int process_set_ = 0;
   int reduce_op_ = HVD_SUM;
+  std::string wire_dtype_;
   int root_rank_ = 0;
   float prescale_ = 1;
   float postscale_ = 1;

@@ -16,6 +16,8 @@ using tf::shape_inference::ShapeHandle;
 constexpr char kOpAttr[] = "reduce_op: int";
 constexpr char kPrescaleAttr[] = "prescale_factor: float";
 constexpr char kPostscaleAttr[] = "postscale_factor: float";
+// To which float and double tensors are cast for the way.
+constexpr char kWireAttr[] = "wire_dtype: {'', 'float16', 'bfloat16'} = ''";
 constexpr char kNumTensorsAttr[] = "num_tensors: int >= 1";
 
 // Each [d0, d1, ...] -> [?, d1, ...].  A scalar is left to the kernel, which can tell the
@@ -52,7 +54,7 @@ const std::vector<OpRow>& Rows() {
        {"tensor: T"},
        {"sum: T"},
        kAllTypes,
-       {kOpAttr, kPrescaleAttr, kPostscaleAttr},
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kWireAttr},
        true,
        UnchangedShapes},
       {"HorovodGroupedAllreduce",
@@ -60,7 +62,7 @@ const std::vector<OpRow>& Rows() {
        {"tensors: num_tensors * T"},
        {"sum: num_tensors * T"},
        kAllTypes,
-       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kNumTensorsAttr},
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kWireAttr, kNumTensorsAttr},
        true,
        UnchangedShapes},
       {"HorovodAllgather",

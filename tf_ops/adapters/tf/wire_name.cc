@@ -15,20 +15,14 @@ bool IsCounter(const std::string& part) {
 }  // namespace
 
 std::string WireName(const std::string& node, const std::string& given, bool ignore_scope,
-                     uint64_t frame, int64_t iteration) {
+                     const std::string& loops) {
   std::string path;
   size_t begin = 0;
   for (size_t slash; (slash = node.find('/', begin)) != std::string::npos; begin = slash + 1) {
     const std::string part = node.substr(begin, slash - begin);
     if (!IsCounter(part)) path += part + "/";
   }
-  std::string name = (ignore_scope ? "" : path) + (given.empty() ? node.substr(begin) : given);
-  // Kernels outside the executor have no frame; TensorFlow says so with all bits set.
-  constexpr uint64_t kNoFrame = ~uint64_t{0};
-  if (frame != 0 && frame != kNoFrame) {
-    name += "@" + std::to_string(frame) + ":" + std::to_string(iteration);
-  }
-  return name;
+  return (ignore_scope ? "" : path) + (given.empty() ? node.substr(begin) : given) + loops;
 }
 
 }  // namespace hvd_tf

@@ -3,7 +3,6 @@
 #ifndef TF_OPS_ADAPTERS_TF_WIRE_NAME_H_
 #define TF_OPS_ADAPTERS_TF_WIRE_NAME_H_
 
-#include <cstdint>
 #include <string>
 
 namespace hvd_tf {
@@ -11,12 +10,12 @@ namespace hvd_tf {
 // `node`: the node's name with the path of the calls it was inlined through.
 // `given`: the op's tensor_name attribute; where set, it stands for the node's own last
 // part, and the path stays.  `ignore_scope`: drop the path.
-// `frame`, `iteration`: of the loop that runs the node; frame 0: none.
+// `loops`: the turns of the loops around it (loop_frames.h).
 //
 // TensorFlow's counters ("/_12") are left out: they differ between ranks that traced a
 // function more or less often.
 std::string WireName(const std::string& node, const std::string& given, bool ignore_scope,
-                     uint64_t frame, int64_t iteration);
+                     const std::string& loops);
 
 }  // namespace hvd_tf
 

@@ -139,10 +139,11 @@ Status ShmAllreduce::Take() {
     }
   } else {
     outputs_.Seek(BlockBegin(taken_));
-    outputs_.ForPieces(count, [&](const Segment& s, size_t offset, size_t bytes, size_t at) {
-      for (int r = 0; r < n(); ++r) contributions_[r] = found_[r] + at;
-      ReduceInOrder(call_.dtype, call_.reduction, contributions_.data(), n(), s.out + offset,
-                    static_cast<int64_t>(bytes / item_bytes_));
+    const size_t out_item = ItemBytes(call_.in_memory());
+    outputs_.ForPieces(count, [&](const Segment& s, int64_t offset, int64_t elements, int64_t at) {
+      for (int r = 0; r < n(); ++r) contributions_[r] = found_[r] + at * item_bytes_;
+      ReduceInOrderTo(call_.in_memory(), call_.dtype, call_.reduction, contributions_.data(), n(),
+                      s.out + offset * out_item, elements);
     });
   }
   ++taken_;
