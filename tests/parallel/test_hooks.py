@@ -15,8 +15,11 @@ SAMPLES = 60
 SHARES = [(slice(0, 41), slice(41, SAMPLES)), (slice(0, SAMPLES), slice(0, 0))]  # by rank
 
 
-def _train_op(images: int | None = None):
-    """Builds y = w x over `images` examples, without end if None."""
+def _train_op(images: int | None = None, regularized: bool = False):
+    """Builds y = w x over `images` examples, without end if None.
+
+    With a regularizer there is a variable whose gradient needs no input.
+    """
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -30,10 +33,13 @@ def _train_op(images: int | None = None):
     ]
     optimizer = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
     step = v1.train.get_or_create_global_step()
-    return optimizer.minimize(x * tf.add_n(weights), global_step=step)
+    loss = x * tf.add_n(weights)
+    if regularized:
+        loss += v1.get_variable("regularized", initializer=1.0) ** 2
+    return optimizer.minimize(loss, global_step=step)
 
 
-def _input_ends_early(folder: str) -> tuple[int, int, list[str]]:
+def _input_ends_early(folder: str, regularized: bool) -> tuple[int, int, list[str]]:
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -42,7 +48,7 @@ def _input_ends_early(folder: str) -> tuple[int, int, list[str]]:
     is_root = hvd.rank() == 0
     steps = 0
     with tf.Graph().as_default(), standard_error() as lines:
-        train = _train_op(None if is_root else IMAGES)
+        train = _train_op(None if is_root else IMAGES, regularized)
         with tf.compat.v1.train.MonitoredTrainingSession(
             checkpoint_dir=folder if is_root else None,
             hooks=[hvd.BroadcastGlobalVariablesHook(0)],
@@ -59,8 +65,9 @@ def _input_ends_early(folder: str) -> tuple[int, int, list[str]]:
 
 
 @pytest.mark.smoke
-def test_when_a_ranks_input_ends_all_stop_at_the_same_step_and_save(tmp_path):
-    ends = run_ranks(_input_ends_early, 2, str(tmp_path))
+@pytest.mark.parametrize("regularized", [False, True])
+def test_when_a_ranks_input_ends_all_stop_at_the_same_step_and_save(tmp_path, regularized):
+    ends = run_ranks(_input_ends_early, 2, str(tmp_path), regularized)
     assert [end[:2] for end in ends] == [(IMAGES, IMAGES)] * 2
     (line,) = ends[0][2]
     assert "rank 1" in line and "ended in order" in line

@@ -156,8 +156,11 @@ void Negotiator::Withdraw(int rank, const Announcement& announcement) {
   // Too late when it is in the stream already: then it finishes.
   const auto found = entries_.find(key);
   if (found == entries_.end()) return;
-  for (Entry& entry : found->second) {
+  std::deque<Entry>& queue = found->second;
+  for (auto it = queue.begin(); it != queue.end(); ++it) {
+    Entry& entry = *it;
     if (entry.waiting[member] == nullptr) continue;
+    const bool gradient = entry.waiting[member]->gradient;
     // To the one who withdrew it is a cancellation, to the others a failure.
     Response cancelled;
     cancelled.process_set = s.process_set;
@@ -166,6 +169,12 @@ void Negotiator::Withdraw(int rank, const Announcement& announcement) {
     cancelled.tensors.push_back({0, false, std::exchange(entry.waiting[member], nullptr)});
     if (s.kind == Kind::kJoin) TakeBackJoin(rank);
     errors_.push_back(std::move(cancelled));
+    if (gradient) {
+      entry.came[member] = false;
+      if (std::find(entry.came.begin(), entry.came.end(), true) == entry.came.end())
+        queue.erase(it);
+      break;
+    }
     Fail(key, &entry,
          {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
                                             " withdrew it: ", announcement.reason,

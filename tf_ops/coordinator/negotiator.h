@@ -11,6 +11,9 @@
 // ranks that come later are told when they come, and the entry is over when all have come.
 // A rank that comes again meanwhile opens the next entry of that name.
 //
+// A rank that withdraws a gradient (Signature::gradient) fails nobody: it is as if it had not
+// come.  It may come again; or its input has ended, and it leaves.
+//
 // A rank that has joined is not waited for on set 0 until all have: an entry that lacks only
 // such ranks is decided without them.  On other sets it fails.
 //

@@ -79,10 +79,13 @@ std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
         // One that nobody has heard of ended with its ready line.
         if (request.state == Request::State::kAnnounced) tell(std::move(line.announcement));
       } else if (request.cancelled) {
-        // Cancelled before anybody heard of it: it ends here, and is told as a refusal.
-        line.announcement.what = What::kRefused;
-        line.announcement.reason = "its caller cancelled it";
-        tell(std::move(line.announcement));
+        // Cancelled before anybody heard of it: it ends here, and is told as a refusal; but not of
+        // a gradient, whose withdrawal fails nobody either (Negotiator::Withdraw).
+        if (!request.signature.gradient) {
+          line.announcement.what = What::kRefused;
+          line.announcement.reason = "its caller cancelled it";
+          tell(std::move(line.announcement));
+        }
         in_flight_.erase(KeyOf(request.signature));
         by_id_.erase(request.id);
         cancelled.push_back(line.request);

@@ -78,6 +78,30 @@ TEST_F(NegotiatorTest, AWithdrawalIsACancellationToOneAndAFailureToOthers) {
   EXPECT_FALSE(negotiator_->waiting());
 }
 
+TEST_F(NegotiatorTest, AWithdrawnGradientIsAsIfItHadNotCome) {
+  Signature gradient = Tensor("g");
+  gradient.gradient = true;
+  Ready(0, gradient);
+  Ready(1, gradient);
+  Withdraw(1, gradient);
+  EXPECT_EQ(Flush(), Lines({"g!1>1"}));
+  Ready(2, gradient);
+  EXPECT_EQ(Flush(), Lines({}));
+  Ready(1, gradient);
+  EXPECT_EQ(Flush(), Lines({"g>012"}));
+  // Nothing is left where it was alone, and the rank may leave instead.
+  Bit(1, 1);
+  Withdraw(1, gradient);
+  EXPECT_EQ(Flush(), Lines({"g!1>1"}));
+  EXPECT_FALSE(negotiator_->waiting());
+  Bit(0, 1);
+  Bit(1, 1);
+  Withdraw(1, gradient);
+  EXPECT_EQ(Flush(), Lines({"g!1>1"}));
+  negotiator_->Leave(1, 1);
+  EXPECT_EQ(Flush(), Lines({"g!4>0"}));
+}
+
 TEST_F(NegotiatorTest, AWithdrawalOfWhatIsScheduledIsTooLate) {
   for (int rank = 0; rank < 3; ++rank) Ready(rank, Tensor("a"));
   Withdraw(1, Tensor("a"));

@@ -95,6 +95,18 @@ TEST_F(QueueTest, CancelledBeforeAnybodyHeardItEndsHereAndIsRefused) {
   EXPECT_EQ(Reports(), Lines({"+a"}));
 }
 
+TEST_F(QueueTest, AGradientCancelledBeforeAnybodyHeardOfItIsNotToldOf) {
+  auto request = std::make_shared<Request>();
+  request->signature = Tensor("g");
+  request->signature.gradient = true;
+  request->done = [this](const Status& status) { done_.push_back(CodeName(status.code())); };
+  uint64_t id = 0;
+  EXPECT_TRUE(queue_.Add(request, &id).ok());
+  queue_.Cancel(id);
+  EXPECT_EQ(Reports(), Lines({}));
+  EXPECT_EQ(done_, Lines({"Cancelled"}));
+}
+
 TEST_F(QueueTest, CancelledAfterwardsIsWithdrawnOnce) {
   const uint64_t id = Add("a");
   EXPECT_EQ(Reports(), Lines({"+a"}));

@@ -341,6 +341,13 @@ class History {
       Check(ranks_[r].pending.erase(raw->id) == 1, "a request is done twice");
       ranks_[r].to_give_up.erase(raw->id);
       Instance& i = instances_[{name, k}];
+      // A gradient that was withdrawn is waited for.
+      if (raw->signature.gradient && status.code() == Code::kCancelled) {
+        --i.brought;
+        --ranks_[r].times[name];
+        ranks_[r].to_do.push_back(raw->signature);
+        return;
+      }
       ++(status.ok() ? i.ran : i.failed);
       if (joins) OnJoined(r, status);
     };
