@@ -5,6 +5,7 @@
 #ifndef TESTS_CC_COORDINATOR_SIMULATED_RANK_H_
 #define TESTS_CC_COORDINATOR_SIMULATED_RANK_H_
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -26,6 +27,11 @@ namespace hvd {
 struct Mail {
   std::map<int, std::deque<ControlEvent>> from;
   bool bell = false;
+
+  bool any() const {
+    return bell || std::any_of(from.begin(), from.end(),
+                               [](const auto& item) { return !item.second.empty(); });
+  }
 };
 
 class SimulatedFabric final : public Fabric, public ControlChannel {

@@ -133,13 +133,6 @@ class History {
     return some;
   }
 
-  bool HasMail(int r) const {
-    for (const auto& item : mail_[r].from) {
-      if (!item.second.empty()) return true;
-    }
-    return mail_[r].bell;
-  }
-
   bool CanProceed(const Rank& rank) const {
     if (rank.stopped) return false;
     if (Finished(rank)) return MayStop();
@@ -161,14 +154,14 @@ class History {
   bool CanAct(int r) {
     const Rank& rank = ranks_[r];
     if (rank.dead) return false;
-    return CanRun(r) || CanProceed(rank) || (!rank.over && HasMail(r));
+    return CanRun(r) || CanProceed(rank) || (!rank.over && mail_[r].any());
   }
 
   void Act(int r) {
     Rank& rank = ranks_[r];
     const int choice = Pick(0, 5);
     if (choice <= 2) {
-      if (!rank.over && HasMail(r)) Deliver(r);
+      if (!rank.over && mail_[r].any()) Deliver(r);
     } else if (choice == 3) {
       if (CanRun(r)) RunOne(r);
     } else if (!rank.stopped) {
