@@ -5,7 +5,8 @@
 namespace hvd {
 
 void Cache::Insert(CacheId id, std::shared_ptr<const Signature> signature) {
-  by_key_[{signature->process_set, signature->name}] = id;
+  by_key_.erase(ViewOf(*signature));  // its view is of the signature that had the key before
+  by_key_.emplace(ViewOf(*signature), id);
   by_id_[id] = std::move(signature);
 }
 
@@ -13,7 +14,7 @@ void Cache::Erase(CacheId id) {
   const auto it = by_id_.find(id);
   if (it == by_id_.end()) return;
   // A newer signature may have the key by now.
-  const auto key = by_key_.find({it->second->process_set, it->second->name});
+  const auto key = by_key_.find(ViewOf(*it->second));
   if (key != by_key_.end() && key->second == id) by_key_.erase(key);
   by_id_.erase(it);
 }
@@ -23,7 +24,7 @@ std::shared_ptr<const Signature> Cache::Find(CacheId id) const {
   return it == by_id_.end() ? nullptr : it->second;
 }
 
-CacheId Cache::IdOf(int process_set, const std::string& name) const {
+CacheId Cache::IdOf(int process_set, std::string_view name) const {
   const auto it = by_key_.find({process_set, name});
   return it == by_key_.end() ? 0 : it->second;
 }

@@ -9,13 +9,12 @@
 #ifndef TF_OPS_COORDINATOR_CACHE_H_
 #define TF_OPS_COORDINATOR_CACHE_H_
 
-#include <map>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "tf_ops/coordinator/key.h"
 #include "tf_ops/coordinator/message.h"
 
 namespace hvd {
@@ -30,7 +29,7 @@ class Cache {
   std::shared_ptr<const Signature> Find(CacheId id) const;
 
   // 0: nothing is cached under this key.
-  CacheId IdOf(int process_set, const std::string& name) const;
+  CacheId IdOf(int process_set, std::string_view name) const;
 
   // The id that says all of `signature` but its per-call sizes; 0: none does.
   CacheId IdFor(const Signature& signature) const;
@@ -44,8 +43,8 @@ class Cache {
 
  private:
   std::unordered_map<CacheId, std::shared_ptr<const Signature>> by_id_;
-  std::map<std::pair<int, std::string>, CacheId> by_key_;
-  CacheId last_id_ = 0;  // entered by Apply()
+  std::unordered_map<KeyView, CacheId, KeyHash> by_key_;  // views of names in by_id_
+  CacheId last_id_ = 0;                                   // entered by Apply()
 };
 
 }  // namespace hvd

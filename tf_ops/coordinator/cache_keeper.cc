@@ -5,8 +5,11 @@
 namespace hvd {
 
 CacheKeeper::Place CacheKeeper::Use(const std::shared_ptr<const Signature>& signature,
-                                    const IsBusy& is_busy, std::vector<Evicted>* evicted) {
-  if (const CacheId id = cache_.IdFor(*signature); id != 0) {
+                                    CacheId guess, const IsBusy& is_busy,
+                                    std::vector<Evicted>* evicted) {
+  // What was gathered by its id is the cache's own.
+  const bool own = guess != 0 && cache_.Find(guess) == signature;
+  if (const CacheId id = own ? guess : cache_.IdFor(*signature); id != 0) {
     used_.splice(used_.begin(), used_, places_[id]);
     return {id, false};
   }

@@ -36,8 +36,8 @@ class CacheKeeper {
   const Cache& cache() const { return cache_; }
 
   // What all agreed on is about to be sent: its place in the cache, where it is entered now
-  // if need be.  `evicted` gets what had to go for that.
-  Place Use(const std::shared_ptr<const Signature>& signature, const IsBusy& is_busy,
+  // if need be.  `guess`: its id, if it is cached.  `evicted` gets what had to go for it.
+  Place Use(const std::shared_ptr<const Signature>& signature, CacheId guess, const IsBusy& is_busy,
             std::vector<Evicted>* evicted);
 
   // What is cached of a process set goes.

@@ -279,6 +279,7 @@ void ControlLoop::Deliver(Response response) {
   // This rank has joined, or had when it was decided.
   if (std::binary_search(response.absent.begin(), response.absent.end(), world_.rank)) return;
   std::vector<std::shared_ptr<Request>> requests;
+  requests.reserve(response.tensors.size());
   for (size_t i = 0; i < response.tensors.size(); ++i) {
     const ResponseTensor& tensor = response.tensors[i];
     ++(tensor.id != 0 && !tensor.cache ? counters_.tensors_cached : counters_.tensors_in_full);
@@ -295,11 +296,11 @@ void ControlLoop::Deliver(Response response) {
 
 Status ControlLoop::Match(const Response& response, size_t i, std::shared_ptr<Request>* request) {
   const Signature& s = *response.tensors[i].signature;
-  const Key key{s.process_set, s.name};
-  const auto part = in_parts_.find(key);
+  const auto part =
+      in_parts_.empty() ? in_parts_.end() : in_parts_.find(Key(s.process_set, s.name));
   const bool begun = part != in_parts_.end();
   const int64_t next = begun ? part->second.next : 0;
-  *request = begun ? part->second.request : queue_->Schedule(key.first, key.second);
+  *request = begun ? part->second.request : queue_->Schedule(s.process_set, s.name);
   if (*request == nullptr) {
     return check_.Bad(source(),
                       StrCat("position ", response.sequence, " of the stream, with ", s.Title(),
@@ -307,7 +308,7 @@ Status ControlLoop::Match(const Response& response, size_t i, std::shared_ptr<Re
   }
   Status status;
   if (response.status.ok()) {
-    status = check_.CheckMine(source(), response, i, (*request)->signature);
+    status = check_.CheckMine(source(), response, i, **request);
     if (status.ok() && response.part_begin != next) {
       status = check_.Bad(source(), StrCat("the part of ", s.Title(), " from element ",
                                            response.part_begin, " on instead of ", next));
@@ -316,7 +317,7 @@ Status ControlLoop::Match(const Response& response, size_t i, std::shared_ptr<Re
   if (!status.ok()) {
     if (!begun) EndScheduled(std::move(*request), status);
   } else if (!response.is_last_part()) {
-    in_parts_[key] = {*request, next + response.part_count};
+    in_parts_[{s.process_set, s.name}] = {*request, next + response.part_count};
   } else if (begun) {
     in_parts_.erase(part);
   }

@@ -38,8 +38,8 @@ void Negotiator::Decide(const Key& key, Entry* entry) {
     const std::vector<int64_t> sizes = s != nullptr ? SizesOf(*s) : std::vector<int64_t>(each, 0);
     decided.sizes.insert(decided.sizes.end(), sizes.begin(), sizes.end());
   }
-  decided_.push_back(std::move(decided));
-  decided_keys_.insert(key);
+  decided.id = keeper_.cache().IdOf(key.first, key.second);
+  Push(std::move(decided));
 }
 
 Status Negotiator::CheckAbsent(const Signature& s, const std::vector<int>& absent) const {
@@ -104,8 +104,7 @@ void Negotiator::DecideAnswer(const SignaturePtr& signature) {
   } else {
     CloseSet(answer.root);
   }
-  decided_keys_.insert(KeyOf(answer));
-  decided_.push_back({std::make_shared<const Signature>(std::move(answer)), {}, {}});
+  Push({std::make_shared<const Signature>(std::move(answer)), 0, {}, {}});
 }
 
 void Negotiator::CloseSet(int set) {

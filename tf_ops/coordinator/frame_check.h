@@ -16,6 +16,7 @@
 #include "tf_ops/coordinator/cache.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/ports.h"
+#include "tf_ops/coordinator/request.h"
 #include "tf_ops/transport/topology.h"
 #include "tf_ops/transport/world.h"
 
@@ -38,7 +39,7 @@ class FrameCheck {
 
   // Not ok: tensor `i` of `response`, which is to run, is not what this rank announced as `mine`.
   // REQUIRES: CheckResponse() found nothing.
-  Status CheckMine(int peer, const Response& response, size_t i, const Signature& mine) const;
+  Status CheckMine(int peer, const Response& response, size_t i, const Request& mine) const;
 
   // "rank 3 (host b) sent `what`; ..."
   Status Bad(int peer, const std::string& what) const;
@@ -50,7 +51,9 @@ class FrameCheck {
   Status CheckReport(int peer, const Report& report) const;
   Status CheckReady(int peer, const Report& report, const CachedReady& ready) const;
   Status CheckAbsent(int peer, const Response& response) const;
-  Status CheckSizes(int peer, const Response& response, size_t i) const;
+  // REQUIRES: `set` are the members of the response's process set.
+  Status CheckSizes(int peer, const Response& response, size_t i,
+                    const std::vector<int>& set) const;
 
   const World& world_;
   const ProcessSets& sets_;

@@ -64,20 +64,20 @@ void Negotiator::HearReady(int port, const CachedReady& ready, Time now) {
   if (signature == nullptr) return;
   const int set = signature->process_set;
   if (closed_[set]) return;
-  const Key key = KeyOf(*signature);
   last_heard_[set] = now;
   auto it = gathering_.try_emplace(ready.id, ports_, set, now).first;
   const bool again = it->second.came(port);
   if (again) {
-    Expand(key);
+    Expand(KeyOf(*signature));
     it = gathering_.try_emplace(ready.id, ports_, set, now).first;
   }
   it->second.Come(port, ready.sizes);
-  if (again || lacks_[set] || entries_.count(key) > 0) return Expand(key);
+  if (again || lacks_[set] || (!entries_.empty() && entries_.count(KeyOf(*signature)) > 0)) {
+    return Expand(KeyOf(*signature));
+  }
   if (!it->second.complete()) return;
-  decided_.push_back({signature, it->second.AllSizes(), {}});
-  decided_keys_.insert(key);
   last_of_set_[set] = {signature, now};
+  Push({signature, ready.id, it->second.AllSizes(), {}});
   gathering_.erase(it);
 }
 
@@ -277,14 +277,14 @@ std::vector<Response> Negotiator::Flush() {
       rest.push_back(std::move(bucket[0]));
       continue;
     }
-    Emit(bucket, &out);
+    Emit(&bucket, &out);
     Decided& last = bucket.back();
     last.part_begin += PartCount(*last.signature, config_.fusion_threshold_bytes);
     if (last.part_begin < last.signature->count()) {
       rest.push_back(std::move(last));
       bucket.pop_back();
     }
-    for (const Decided& d : bucket) decided_keys_.erase(KeyOf(*d.signature));
+    for (const Decided& d : bucket) decided_ids_.erase(d.id);
   }
   decided_ = std::move(rest);
   for (Response& response : out) response.sequence = next_sequence_++;
@@ -316,18 +316,32 @@ std::vector<Response> Negotiator::FlushAll() {
   return out;
 }
 
-void Negotiator::Emit(const std::vector<Decided>& bucket, std::vector<Response>* out) {
+void Negotiator::Push(Decided decided) {
+  Place(&decided, decided.id);
+  decided_.push_back(std::move(decided));
+}
+
+void Negotiator::Place(Decided* decided, CacheId id) {
+  if (decided->id != id) decided_ids_.erase(decided->id);
+  decided->id = id;
+  if (id != 0) decided_ids_.insert(id);
+}
+
+void Negotiator::Emit(std::vector<Decided>* emitted, std::vector<Response>* out) {
+  std::vector<Decided>& bucket = *emitted;
   const auto is_busy = [this](CacheId id, const Signature& s) {
-    const Key key = KeyOf(s);
-    return gathering_.count(id) > 0 || entries_.count(key) > 0 || decided_keys_.count(key) > 0;
+    return gathering_.count(id) > 0 || entries_.count(KeyOf(s)) > 0 || decided_ids_.count(id) > 0;
   };
   std::vector<CacheKeeper::Evicted> evicted;
   Response response;
   response.process_set = bucket[0].signature->process_set;
-  for (const Decided& d : bucket) {
+  response.tensors.reserve(bucket.size());
+  response.sizes.reserve(bucket.size());
+  for (Decided& d : bucket) {
     CacheKeeper::Place place;
     if (!FindCollective(d.signature->kind)->answered()) {
-      place = keeper_.Use(d.signature, is_busy, &evicted);
+      place = keeper_.Use(d.signature, d.id, is_busy, &evicted);
+      Place(&d, place.id);
     } else if (d.signature->kind == Kind::kRemoveProcessSet) {
       keeper_.EvictSet(d.signature->root, &evicted);
     }

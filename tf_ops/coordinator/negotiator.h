@@ -29,8 +29,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -101,6 +101,7 @@ class Negotiator {
 
   struct Decided {
     SignaturePtr signature;
+    CacheId id = 0;  // what is cached of its key; 0: nothing
     std::vector<int64_t> sizes;
     std::vector<int> absent;  // ranks that have joined
     int64_t part_begin = 0;   // elements already flushed
@@ -150,7 +151,10 @@ class Negotiator {
   // Buckets of indices into decided_.
   std::vector<std::vector<size_t>> PlanDecided() const;
   // The response that runs these, and before it what its cache entries evict.
-  void Emit(const std::vector<Decided>& bucket, std::vector<Response>* out);
+  void Emit(std::vector<Decided>* bucket, std::vector<Response>* out);
+  // Decided, and so not to be evicted before it has been flushed.
+  void Push(Decided decided);
+  void Place(Decided* decided, CacheId id);
 
   // stall.cc
   // From when on patience with an entry counts: whoever joins waits as long as others work.
@@ -166,8 +170,8 @@ class Negotiator {
   CacheKeeper keeper_;
   std::map<CacheId, Gathering> gathering_;
   std::map<Key, std::deque<Entry>> entries_;
-  std::vector<Decided> decided_;  // in order; fused by Flush()
-  std::set<Key> decided_keys_;    // of decided_
+  std::vector<Decided> decided_;             // in order; fused by Flush()
+  std::unordered_set<CacheId> decided_ids_;  // of decided_
   std::vector<Response> errors_;
   std::vector<int> left_because_;  // by rank: -1 while it is here
   std::vector<bool> joined_;       // by rank; until all have

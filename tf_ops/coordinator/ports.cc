@@ -31,16 +31,23 @@ int Ports::PortOf(int peer) const {
 }
 
 void Gathering::Come(int port, std::vector<int64_t> sizes) {
-  came_[port] = true;
-  sizes_[port] = std::move(sizes);
+  if (came_.empty()) {
+    came_of_few_ |= uint64_t{1} << port;
+  } else {
+    came_[port] = true;
+  }
+  if (!sizes.empty()) {
+    sizes_.resize(ports_->size());
+    sizes_[port] = std::move(sizes);
+  }
   --missing_;
 }
 
 void Gathering::ForRanks(const std::function<void(int, std::vector<int64_t>)>& visit) const {
   for (int port = 0; port < ports_->size(); ++port) {
-    if (!came_[port]) continue;
+    if (!came(port)) continue;
     const std::vector<int>& members = ports_->Members(set_, port);
-    const std::vector<int64_t>& sizes = sizes_[port];
+    const std::vector<int64_t> sizes = sizes_.empty() ? std::vector<int64_t>() : sizes_[port];
     const size_t each = members.empty() ? 0 : sizes.size() / members.size();
     for (size_t m = 0; m < members.size(); ++m) {
       visit(members[m], {sizes.begin() + m * each, sizes.begin() + (m + 1) * each});
@@ -49,6 +56,7 @@ void Gathering::ForRanks(const std::function<void(int, std::vector<int64_t>)>& v
 }
 
 std::vector<int64_t> Gathering::AllSizes() const {
+  if (sizes_.empty()) return {};
   std::vector<std::pair<int, std::vector<int64_t>>> by_rank;
   ForRanks([&](int rank, std::vector<int64_t> sizes) {
     if (!sizes.empty()) by_rank.emplace_back(rank, std::move(sizes));

@@ -49,14 +49,13 @@ class Gathering {
   using Time = Clock::time_point;
 
   Gathering(const Ports& ports, int set, Time now)
-      : ports_(&ports),
-        set_(set),
-        since_(now),
-        missing_(ports.Used(set)),
-        came_(ports.size()),
-        sizes_(ports.size()) {}
+      : ports_(&ports), set_(set), since_(now), missing_(ports.Used(set)) {
+    if (ports.size() > kFewPorts) came_.resize(ports.size());
+  }
 
-  bool came(int port) const { return came_[port]; }
+  bool came(int port) const {
+    return came_.empty() ? (came_of_few_ >> port & 1) != 0 : static_cast<bool>(came_[port]);
+  }
   bool complete() const { return missing_ == 0; }
   Time since() const { return since_; }
 
@@ -75,8 +74,11 @@ class Gathering {
   int set_;
   Time since_;
   int missing_;  // ports
+  // By port; where they are few, as bits, since there is a gathering for each call of a tensor.
+  static constexpr int kFewPorts = 64;
+  uint64_t came_of_few_ = 0;
   std::vector<bool> came_;
-  std::vector<std::vector<int64_t>> sizes_;
+  std::vector<std::vector<int64_t>> sizes_;  // by port; empty: none has any
 };
 
 }  // namespace hvd

@@ -10,6 +10,12 @@ namespace hvd {
 
 using What = Announcement::What;
 
+namespace {
+
+constexpr char kCancelled[] = "its caller cancelled it";
+
+}  // namespace
+
 Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
   bool first;
   {
@@ -24,7 +30,7 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
     if (const auto it = closed_sets_.find(s.process_set); it != closed_sets_.end()) {
       return Status(it->second.code(), StrCat(s.Title(), ": ", it->second.message()));
     }
-    if (!in_flight_.emplace(KeyOf(s), request).second) {
+    if (!in_flight_.emplace(ViewOf(s), request).second) {
       return Status::InvalidArgument(
           StrCat(s.Title(),
                  ": this name is in flight already on this rank; give each "
@@ -33,7 +39,7 @@ Status RequestQueue::Add(std::shared_ptr<Request> request, uint64_t* id) {
     *id = request->id = ++last_id_;
     by_id_[request->id] = request;
     first = outbox_.empty();
-    outbox_.push_back({{What::kReady, s, {}}, std::move(request)});
+    outbox_.push_back({What::kReady, std::move(request), nullptr});
   }
   if (first) wake_();
   return Status::Ok();
@@ -43,7 +49,9 @@ void RequestQueue::Refuse(const Signature& signature, const std::string& reason)
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_ != nullptr || closed_sets_.count(signature.process_set) > 0) return;
-    outbox_.push_back({{What::kRefused, signature, reason}, nullptr});
+    outbox_.push_back(
+        {What::kRefused, nullptr,
+         std::make_unique<Announcement>(Announcement{What::kRefused, signature, reason})});
   }
   wake_();
 }
@@ -54,10 +62,30 @@ void RequestQueue::Cancel(uint64_t id) {
     const auto it = by_id_.find(id);
     if (it == by_id_.end() || it->second->state == Request::State::kScheduled) return;
     if (std::exchange(it->second->cancelled, true)) return;
-    outbox_.push_back(
-        {{What::kWithdrawn, it->second->signature, "its caller cancelled it"}, it->second});
+    outbox_.push_back({What::kWithdrawn, it->second, nullptr});
   }
   wake_();
+}
+
+std::vector<RequestQueue::Outgoing> RequestQueue::TakeLines() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Outgoing> lines = std::exchange(outbox_, {});
+  const auto is_over = [](const Outgoing& line) {
+    // One that nobody has heard of ended with its ready line.
+    return line.what == What::kWithdrawn && line.request->state != Request::State::kAnnounced;
+  };
+  for (Outgoing& line : lines) {
+    if (line.what != What::kReady) continue;
+    if (!line.request->cancelled) {
+      line.request->state = Request::State::kAnnounced;
+      continue;
+    }
+    line.what = What::kRefused;
+    in_flight_.erase(ViewOf(line.request->signature));
+    by_id_.erase(line.request->id);
+  }
+  lines.erase(std::remove_if(lines.begin(), lines.end(), is_over), lines.end());
+  return lines;
 }
 
 std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
@@ -66,43 +94,27 @@ std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
   const auto tell = [&](Announcement announcement) {
     out.push_back({Report::What::kAnnouncement, rank, {}, std::move(announcement)});
   };
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (Outgoing& line : outbox_) {
-      const What what = line.announcement.what;
-      if (what == What::kRefused) {
-        tell(std::move(line.announcement));
-        continue;
-      }
-      Request& request = *line.request;
-      if (what == What::kWithdrawn) {
-        // One that nobody has heard of ended with its ready line.
-        if (request.state == Request::State::kAnnounced) tell(std::move(line.announcement));
-      } else if (request.cancelled) {
-        // Cancelled before anybody heard of it: it ends here, and is told as a refusal; but not of
-        // a gradient, whose withdrawal fails nobody either (Negotiator::Withdraw).
-        if (!request.signature.gradient) {
-          line.announcement.what = What::kRefused;
-          line.announcement.reason = "its caller cancelled it";
-          tell(std::move(line.announcement));
-        }
-        in_flight_.erase(KeyOf(request.signature));
-        by_id_.erase(request.id);
-        cancelled.push_back(line.request);
-      } else {
-        request.state = Request::State::kAnnounced;
-        request.reported_as = cache.IdFor(request.signature);
-        if (request.reported_as == 0) {
-          tell(std::move(line.announcement));
-          continue;
-        }
-        if (out.empty() || out.back().what != Report::What::kSubtreeReady) {
-          out.push_back({Report::What::kSubtreeReady, rank, {}, {}});
-        }
-        out.back().ready.push_back({request.reported_as, SizesOf(request.signature)});
-      }
+  for (Outgoing& line : TakeLines()) {
+    if (line.request == nullptr) {
+      tell(std::move(*line.refusal));
+      continue;
     }
-    outbox_.clear();
+    Request& request = *line.request;
+    if (line.what == What::kRefused) {
+      // Of a gradient nobody need hear, as its withdrawal fails nobody (Negotiator::Withdraw).
+      if (!request.signature.gradient) tell({line.what, request.signature, kCancelled});
+      cancelled.push_back(std::move(line.request));
+      continue;
+    }
+    if (line.what == What::kReady) request.reported_as = cache.IdFor(request.signature);
+    if (line.what != What::kReady || request.reported_as == 0) {
+      tell({line.what, request.signature, line.what == What::kWithdrawn ? kCancelled : ""});
+      continue;
+    }
+    if (out.empty() || out.back().what != Report::What::kSubtreeReady) {
+      out.push_back({Report::What::kSubtreeReady, rank, {}, {}});
+    }
+    out.back().ready.push_back({request.reported_as, SizesOf(request.signature)});
   }
   for (const auto& request : cancelled) {
     request->done(Status::Cancelled(StrCat(request->signature.Title(), ": cancelled")));
@@ -110,7 +122,7 @@ std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
   return out;
 }
 
-void RequestQueue::ReportAgain(int process_set, const std::string& name, CacheId id) {
+void RequestQueue::ReportAgain(int process_set, std::string_view name, CacheId id) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto it = in_flight_.find({process_set, name});
@@ -118,12 +130,12 @@ void RequestQueue::ReportAgain(int process_set, const std::string& name, CacheId
     Request& request = *it->second;
     if (request.state != Request::State::kAnnounced || request.reported_as != id) return;
     request.state = Request::State::kQueued;
-    outbox_.push_back({{What::kReady, request.signature, {}}, it->second});
+    outbox_.push_back({What::kReady, it->second, nullptr});
   }
   wake_();
 }
 
-std::shared_ptr<Request> RequestQueue::Schedule(int process_set, const std::string& name) {
+std::shared_ptr<Request> RequestQueue::Schedule(int process_set, std::string_view name) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = in_flight_.find({process_set, name});
   if (it == in_flight_.end() || it->second->state != Request::State::kAnnounced) return nullptr;
@@ -135,7 +147,7 @@ void RequestQueue::Finish(const std::shared_ptr<Request>& request, const Status&
   {
     // The name is free before `done` runs: the consumer may enqueue it again from there.
     std::lock_guard<std::mutex> lock(mutex_);
-    in_flight_.erase(KeyOf(request->signature));
+    in_flight_.erase(ViewOf(request->signature));
     by_id_.erase(request->id);
   }
   SayThatTrainingEnds(status);
@@ -176,7 +188,7 @@ void RequestQueue::CloseSet(int process_set, const Status& why) {
       return request.signature.process_set == process_set;
     });
     const auto gone = [process_set](const Outgoing& line) {
-      return line.announcement.signature.process_set == process_set;
+      return line.signature().process_set == process_set;
     };
     outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(), gone), outbox_.end());
   }
@@ -196,6 +208,7 @@ std::vector<std::shared_ptr<Request>> RequestQueue::TakeOut(
     taken.push_back(std::move(it->second));
     it = in_flight_.erase(it);
   }
+  std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
   return taken;
 }
 

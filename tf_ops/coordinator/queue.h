@@ -13,10 +13,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/coordinator/cache.h"
+#include "tf_ops/coordinator/key.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/request.h"
 
@@ -56,10 +59,10 @@ class RequestQueue {
 
   // Control thread: this has left the cache.  A request that was reported by `id` and is not
   // scheduled is reported again.
-  void ReportAgain(int process_set, const std::string& name, CacheId id);
+  void ReportAgain(int process_set, std::string_view name, CacheId id);
 
   // Control thread.  Null when this rank has no such request waiting.
-  std::shared_ptr<Request> Schedule(int process_set, const std::string& name);
+  std::shared_ptr<Request> Schedule(int process_set, std::string_view name);
 
   // Takes the request out and runs its `done`.
   void Finish(const std::shared_ptr<Request>& request, const Status& status);
@@ -76,16 +79,23 @@ class RequestQueue {
   void FailUnscheduled(const Ending& ending);
 
  private:
-  using Key = std::pair<int, std::string>;
-  // One line to report; `request` is set while a ready one can be cancelled.
+  // One line to report, of a request or of a refusal that never was one.
   struct Outgoing {
-    Announcement announcement;
+    Announcement::What what;
     std::shared_ptr<Request> request;
+    std::unique_ptr<Announcement> refusal;  // where there is no request
+
+    const Signature& signature() const {
+      return request != nullptr ? request->signature : refusal->signature;
+    }
   };
 
-  static Key KeyOf(const Signature& s) { return {s.process_set, s.name}; }
+  // What is to be told, each line of a request in its next state; a cancelled one that nobody
+  // has heard of is out, and its line a refusal.
+  std::vector<Outgoing> TakeLines();
   void FailWhere(const Ending& ending, bool announced_too);
-  // Takes what is not scheduled out, where `which` says so.  REQUIRES: mutex_ is held.
+  // Takes what is not scheduled out, in the order it came, where `which` says so.  REQUIRES: mutex_
+  // is held.
   std::vector<std::shared_ptr<Request>> TakeOut(const std::function<bool(const Request&)>& which);
   void End(const std::vector<std::shared_ptr<Request>>& requests, const Ending& ending);
   // MonitoredTrainingSession swallows OutOfRange, so the user hears of it here, once.
@@ -93,8 +103,8 @@ class RequestQueue {
 
   const std::function<void()> wake_;
   std::mutex mutex_;
-  std::map<Key, std::shared_ptr<Request>> in_flight_;
-  std::map<uint64_t, std::shared_ptr<Request>> by_id_;
+  std::unordered_map<KeyView, std::shared_ptr<Request>, KeyHash> in_flight_;  // views of its names
+  std::unordered_map<uint64_t, std::shared_ptr<Request>> by_id_;
   std::vector<Outgoing> outbox_;
   std::unique_ptr<Ending> closed_;
   std::map<int, Status> closed_sets_;

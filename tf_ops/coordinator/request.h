@@ -33,9 +33,9 @@ struct Request {
   // What the queue sets.
   enum class State { kQueued, kAnnounced, kScheduled };
   State state = State::kQueued;  // guarded by the queue's lock
-  uint64_t id = 0;               // what Cancel() takes; never 0; guarded too, like the rest
+  uint64_t id = 0;               // what Cancel() takes; never 0; guarded too
+  bool cancelled = false;        // guarded too
   uint32_t reported_as = 0;      // the cache id by which it was announced; 0: in full
-  bool cancelled = false;
 };
 
 }  // namespace hvd

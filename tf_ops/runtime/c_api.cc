@@ -228,13 +228,13 @@ hvd::Signature IdentityOf(const hvd_request& r) {
 
 bool KnownKind(const hvd_request& r) { return r.kind >= 0 && r.kind < hvd::kNumKinds; }
 
-Status CheckNumbers(const std::string& title, int32_t kind, int32_t dtype, int32_t reduce_op) {
+Status CheckNumbers(const char* name, int32_t kind, int32_t dtype, int32_t reduce_op) {
   if (kind >= 0 && kind < hvd::kNumKinds && dtype >= 0 && dtype < hvd::kNumDTypes &&
       reduce_op >= 0 && reduce_op < hvd::kNumReduceOps) {
     return Status::Ok();
   }
-  return Status::InvalidArgument(StrCat(title, ": kind ", kind, ", dtype ", dtype, " or reduction ",
-                                        reduce_op, " is not known"));
+  return Status::InvalidArgument(StrCat("'", name, "': kind ", kind, ", dtype ", dtype,
+                                        " or reduction ", reduce_op, " is not known"));
 }
 
 // The smallest request of its kind, of a job of one rank.
@@ -254,8 +254,8 @@ hvd::Signature Example(hvd::Kind kind, hvd::DType dtype, hvd::ReduceOp op, bool 
 }
 
 Status RequestFrom(const hvd_request& r, hvd::Request* request) {
-  HVD_RETURN_IF_ERROR(CheckNumbers(StrCat("'", r.name, "'"), r.kind, r.dtype, r.reduce_op));
-  HVD_RETURN_IF_ERROR(CheckNumbers(StrCat("'", r.name, "'"), r.kind, r.wire_dtype, r.reduce_op));
+  HVD_RETURN_IF_ERROR(CheckNumbers(r.name, r.kind, r.dtype, r.reduce_op));
+  HVD_RETURN_IF_ERROR(CheckNumbers(r.name, r.kind, r.wire_dtype, r.reduce_op));
   hvd::Signature& s = request->signature;
   s = IdentityOf(r);
   s.dtype = static_cast<hvd::DType>(r.dtype);
@@ -265,6 +265,8 @@ Status RequestFrom(const hvd_request& r, hvd::Request* request) {
   s.postscale = r.postscale;
   s.root = r.root;
   s.gradient = r.gradient != 0;
+  s.shapes.reserve(r.num_tensors);
+  request->buffers.reserve(r.num_tensors);
   s.splits.assign(r.splits, r.splits + r.num_splits);
   s.ranks.assign(r.ranks, r.ranks + r.num_ranks);
   for (int32_t i = 0; i < r.num_tensors; ++i) {
