@@ -1,7 +1,8 @@
 // float16 (IEEE 754 binary16) and bfloat16 to and from float32.
 //
-// Rounds to nearest, ties to even; NaN stays NaN; overflow gives infinity.  Plain
-// integer code, so every machine gives the same bits.
+// Rounds to nearest, ties to even; overflow gives infinity; a NaN keeps its first bits and
+// becomes a quiet one.  Plain integer code, so every machine gives the same bits: those of the
+// instructions of x86 (F16C), which are used where a machine has them.
 
 #ifndef TF_OPS_DEVICE_HALF_H_
 #define TF_OPS_DEVICE_HALF_H_
@@ -45,11 +46,12 @@ struct Float16 {
     const int32_t magnitude = bits & 0x7fff;
     const uint32_t shifted = static_cast<uint32_t>(magnitude) << 13;
     const uint32_t normal = shifted + (112u << 23);
-    const uint32_t special = shifted | 0x7f800000u;  // infinity and NaN
+    const uint32_t infinity = shifted | 0x7f800000u;
     // magnitude * 2^-24, exact in float32.
     const uint32_t subnormal = BitsOf(static_cast<float>(magnitude) * FloatOf(103u << 23));
     uint32_t result = magnitude < 0x0400 ? subnormal : normal;
-    result = magnitude >= 0x7c00 ? special : result;
+    result = magnitude >= 0x7c00 ? infinity : result;
+    result = magnitude > 0x7c00 ? infinity | 0x400000u : result;  // NaN
     return FloatOf(sign | result);
   }
   static Float16 FromFloat(float f) {
@@ -63,7 +65,8 @@ struct Float16 {
         BitsOf(FloatOf(static_cast<uint32_t>(magnitude)) + 0.5f) - 0x3f000000u;
     uint32_t result = magnitude < 0x38800000 ? subnormal : normal;
     result = magnitude >= 0x477ff000 ? 0x7c00u : result;  // 65520 and above
-    result = magnitude > 0x7f800000 ? 0x7e00u : result;   // NaN
+    const uint32_t nan = 0x7e00u | ((static_cast<uint32_t>(magnitude) >> 13) & 0x1ffu);
+    result = magnitude > 0x7f800000 ? nan : result;
     return {static_cast<uint16_t>(sign | result)};
   }
 };
