@@ -33,7 +33,13 @@ _POLL_S = 0.01
 _TAIL_CHARS = 4000
 
 
-def run_ranks(fn: Callable[..., Any], size: int, *args: Any, timeout_s: float = 60.0) -> list[Any]:
+def run_ranks(
+    fn: Callable[..., Any],
+    size: int,
+    *args: Any,
+    timeout_s: float = 60.0,
+    env: Mapping[str, str] | None = None,
+) -> list[Any]:
     """Calls `fn(*args)` as ranks 0..size-1 and returns the results in rank order.
 
     Args:
@@ -41,15 +47,17 @@ def run_ranks(fn: Callable[..., Any], size: int, *args: Any, timeout_s: float = 
       size: number of ranks, >= 1.
       *args: for every rank; must pickle.
       timeout_s: seconds for all ranks together, imports included.
+      env: extra environment variables for every rank; calls with the same ones share processes.
 
     Raises:
       RankFailed: with what each rank that failed printed.  The next call gets new processes.
     """
-    pool = _pools.get(size) or _pools.setdefault(size, Pool(size))
+    key = size, frozenset((env or {}).items())
+    pool = _pools.get(key) or _pools.setdefault(key, Pool(size, env))
     try:
         return pool.call((fn.__module__, fn.__name__, args), timeout_s)
     except BaseException:
-        _pools.pop(size).close()
+        _pools.pop(key).close()
         raise
 
 
@@ -164,7 +172,7 @@ class Pool:
         self._stack.close()
 
 
-_pools: dict[int, Pool] = {}
+_pools: dict[tuple[int, frozenset[tuple[str, str]]], Pool] = {}
 
 
 @atexit.register

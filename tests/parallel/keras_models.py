@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any, Callable
 
 import numpy as np
 
 EXAMPLES, FEATURES, WORDS, WIDTH = 24, 4, 12, 3
+
+
+def keras_2_environment() -> dict[str, str]:
+    """Returns the environment variables under which `tf.keras` is Keras 2.
+
+    None where it is by itself; else the one that makes it tf_keras.
+    """
+    if importlib.metadata.version("keras").startswith("2."):
+        return {}
+    return {"TF_USE_LEGACY_KERAS": "1"}
 
 
 def is_keras_3() -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.harness.ranks import run_ranks
+from tests.parallel import keras_models as models
 
 BATCH, STEPS = 4, 6
 
@@ -142,11 +143,7 @@ def _train_and_watch(what: str) -> None:
 
 @pytest.mark.parametrize("what", ["disable_eager_execution", "disable_v2_behavior"])
 def test_training_in_graphs(what):
-    import tensorflow as tf
-
-    if not hasattr(tf.keras.optimizers.legacy, "SGD") or tf.__version__ >= "2.16":
-        pytest.skip("Keras 3 has no graph mode")
-    run_ranks(_train_and_watch, 2, what, timeout_s=180)
+    run_ranks(_train_and_watch, 2, what, timeout_s=180, env=models.keras_2_environment())
 
 
 def _loss_scale_in_graphs() -> None:
@@ -184,8 +181,4 @@ def _loss_scale_in_graphs() -> None:
 
 
 def test_loss_scaling_in_graphs():
-    import tensorflow as tf
-
-    if tf.__version__ >= "2.16":
-        pytest.skip("Keras 3 has no graph mode")
-    run_ranks(_loss_scale_in_graphs, 2, timeout_s=120)
+    run_ranks(_loss_scale_in_graphs, 2, timeout_s=120, env=models.keras_2_environment())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -112,12 +113,16 @@ def _load_and_go_on(paths: list[str]) -> None:
             hvd.DistributedOptimizer(model.optimizer)
 
 
-@pytest.mark.smoke
-def test_saved_models_load_without_this_package_and_with_it(tmp_path):
-    saved = run_ranks(_save, 2, str(tmp_path), timeout_s=120)[0]
+def check_saved_models(folder: str, env: dict[str, str]) -> None:
+    """Fails unless models load that ranks have saved, all under some environment variables."""
+    saved = run_ranks(_save, 2, folder, timeout_s=120, env=env)[0]
     paths = [path for ours, plain, _ in saved for path in (ours, plain)]
     loader = subprocess.run(
-        [sys.executable, "-c", LOAD, *paths], capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", LOAD, *paths],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=180,
     )
     assert loader.returncode == 0, loader.stderr[-4000:]
     loaded = json.loads(loader.stdout.splitlines()[-1])
@@ -125,7 +130,12 @@ def test_saved_models_load_without_this_package_and_with_it(tmp_path):
         assert loaded[ours][-1] == weights, ours
         # Kind, iterations and learning rate, which Keras itself loses in some formats.
         assert loaded[ours][:-1] == loaded[plain][:-1], ours
-    run_ranks(_load_and_go_on, 2, [ours for ours, _, _ in saved], timeout_s=180)
+    run_ranks(_load_and_go_on, 2, [ours for ours, _, _ in saved], timeout_s=180, env=env)
+
+
+@pytest.mark.smoke
+def test_saved_models_load_without_this_package_and_with_it(tmp_path):
+    check_saved_models(str(tmp_path), {})
 
 
 def _own_classes(folder: str) -> None:

@@ -17,6 +17,7 @@ import tensorflow as tf
 from horovod.common.reduce_ops import Sum
 from horovod.tensorflow import _compat
 from horovod.tensorflow.collectives import allreduce
+from horovod.tensorflow.other_keras import WHAT_TO_DO, is_of_tf_keras_beside_3
 
 __all__ = ["SyncBatchNormalization"]
 
@@ -111,6 +112,11 @@ class _SyncKeras3(tf.keras.layers.BatchNormalization):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_jit = False  # XLA has no kernels of ours, so "auto" must not choose it
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_of_tf_keras_beside_3(inputs):  # which would make ops of it, and train no weight
+            raise ValueError(f"{self.name}: the input {inputs!r} is of tf_keras; {WHAT_TO_DO}")
+        return super().__call__(inputs, *args, **kwargs)
 
     @tf.autograph.experimental.do_not_convert
     def _moments(self, inputs: tf.Tensor, mask: Any) -> _Moments:

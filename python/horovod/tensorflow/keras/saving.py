@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.keras.optimizer import distributed_optimizer
+from horovod.tensorflow.other_keras import WHAT_TO_DO, is_keras_3
 
 __all__ = ["load_model"]
 
@@ -41,7 +43,14 @@ def load_model(
     """
     objects = {kind.__name__: kind for kind in custom_optimizers or ()}
     objects.update(custom_objects or {})
-    model = tf.keras.models.load_model(filepath, custom_objects=objects)
+    try:
+        model = tf.keras.models.load_model(filepath, custom_objects=objects)
+    except ValueError as error:
+        if "tf_keras" not in sys.modules or not is_keras_3():
+            raise
+        raise ValueError(
+            f"load_model: {error}\nIf tf_keras has written {str(filepath)!r}: {WHAT_TO_DO}"
+        ) from error
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         # Past the model's tracking: what a checkpoint of it holds is the optimizer's state, and

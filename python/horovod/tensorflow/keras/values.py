@@ -11,12 +11,22 @@ from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _compat, collectives, exchange, functions
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.other_keras import WHAT_TO_DO, is_keras_3
 
 __all__ = ["allgather", "allreduce", "broadcast", "broadcast_global_variables", "reducescatter"]
 
 
 def session() -> tf.compat.v1.Session:
-    """Returns the session in which Keras of compat.v1 graphs keeps its variables."""
+    """Returns the session in which Keras of compat.v1 graphs keeps its variables.
+
+    Raises:
+      RuntimeError: `tf.keras` is Keras 3, which has none.
+    """
+    if is_keras_3():
+        raise RuntimeError(
+            "Keras 3 has no session to find the value of a compat.v1 variable in; run the ops of "
+            f"horovod.tensorflow in your own session, or, with models of tf_keras: {WHAT_TO_DO}"
+        )
     return tf.compat.v1.keras.backend.get_session()
 
 
@@ -127,7 +137,7 @@ def broadcast_global_variables(root_rank: int) -> None:
       root_rank: whose values; in [0, size).
 
     Raises:
-      RuntimeError: in eager code, where there are no global variables.
+      RuntimeError: in eager code, where there are no global variables; or with Keras 3.
       ValueError: `init()` was not called.
     """
     if _compat.executing_eagerly():

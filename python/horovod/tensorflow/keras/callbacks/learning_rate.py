@@ -11,6 +11,7 @@ import tensorflow as tf
 from horovod.common import basics
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.values import session
+from horovod.tensorflow.other_keras import OfTfKeras
 
 __all__ = ["LearningRateScheduleCallback", "LearningRateWarmupCallback"]
 
@@ -39,7 +40,7 @@ def _steps_of(params: dict[str, Any]) -> int | None:
     return params.get("steps")
 
 
-class LearningRateScheduleCallback(tf.keras.callbacks.Callback):
+class LearningRateScheduleCallback(OfTfKeras, tf.keras.callbacks.Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` in a range of epochs.
 
     Args:
