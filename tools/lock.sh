@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes requirements/NAME.lock: what requirements/NAME.in resolves to today.
+# Writes requirements/NAME.lock: what requirements/NAME.in resolves to today, and what
+# requirements/NAME.no-deps.in, where there is one, names without what it asks for.
 #
 # Usage: tools/lock.sh NAME PYTHON, with the oldest Python that the venv may be made with.
 set -euo pipefail
@@ -15,6 +16,9 @@ trap 'rm -rf "$scratch"' EXIT
 "$python" -m venv "$scratch/venv"
 "$scratch/venv/bin/python" -m pip install --quiet --upgrade pip
 "$scratch/venv/bin/python" -m pip install --progress-bar off -r "$input"
+if [[ -f requirements/$name.no-deps.in ]]; then
+  "$scratch/venv/bin/python" -m pip install --progress-bar off --no-deps -r "requirements/$name.no-deps.in"
+fi
 {
   echo "# Written by tools/lock.sh from $name.in with $("$python" --version); do not edit."
   "$scratch/venv/bin/python" -m pip freeze --all --exclude pip
