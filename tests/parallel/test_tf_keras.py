@@ -134,6 +134,10 @@ def _beside_keras_3(folder: str) -> None:
         lambda: scaling(hvd.DistributedOptimizer(tf_keras.optimizers.legacy.SGD(0.5))),
     ):
         np.testing.assert_allclose(_fit(tf_keras, make()), want)
+    layer = tf_keras.layers.Dense(1, use_bias=False)
+    with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+        output = layer(tf.constant([[1.0 + hvd.rank()]]))
+    np.testing.assert_allclose(tape.gradient(output, layer.trainable_variables), [[[1.5]]])
 
     # Callbacks, layers, files and sessions are of tf.keras.
     callbacks = hvd_keras.callbacks
@@ -168,21 +172,27 @@ def test_models_of_tf_keras_beside_keras_3(tmp_path):
     run_ranks(_beside_keras_3, 2, str(tmp_path), timeout_s=120)
 
 
-def _keras_3_beside_it() -> list:
+def _keras_3_beside_it(path: str) -> list:
     import keras
 
     import horovod.tensorflow.keras as hvd
 
     hvd.init()
+    best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+    best.filepath = path
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.LearningRateScheduleCallback(0.5, 1.0),
         hvd.callbacks.MetricAverageCallback(),
+        best,
         hvd.callbacks.CheckConsistencyCallback(1),
         hvd.callbacks.AgreedEarlyStopping(),
     ]
     return _fit(keras, hvd.DistributedOptimizer(keras.optimizers.SGD(0.5)), callbacks)
 
 
-def test_models_of_keras_3_beside_tf_keras():
-    for weights in run_ranks(_keras_3_beside_it, 2, env=AS_TF_KERAS):
+def test_models_of_keras_3_beside_tf_keras(tmp_path):
+    path = tmp_path / "best.keras"
+    for weights in run_ranks(_keras_3_beside_it, 2, str(path), env=AS_TF_KERAS):
         np.testing.assert_allclose(weights, [[[1 - 0.5 * 1.5 * 3]]])
+    assert path.exists()
