@@ -47,6 +47,14 @@ def optimizers() -> dict[str, Callable[[], Any]]:
     return new if is_keras_3() else {**new, **of(tf.keras.optimizers.legacy, "legacy ")}
 
 
+def sgd_kinds() -> list[Any]:
+    """Returns the classes of SGD: the new and, where there is one, the legacy one."""
+    import tensorflow as tf
+
+    new = [tf.keras.optimizers.SGD]
+    return new if is_keras_3() else [*new, tf.keras.optimizers.legacy.SGD]
+
+
 def data() -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Returns the inputs and labels of EXAMPLES examples."""
     random = np.random.default_rng(5)

@@ -103,21 +103,12 @@ def test_it_is_still_the_optimizer_it_was_made_of():
     run_ranks(_is_still_the_optimizer, 2, timeout_s=120)
 
 
-def _both_kinds():
-    """Yields what makes an SGD optimizer, of the new and the legacy kind where there are two."""
-    import tensorflow as tf
-
-    yield tf.keras.optimizers.SGD
-    if not models.is_keras_3():
-        yield tf.keras.optimizers.legacy.SGD
-
-
 def _passes_by_hand() -> None:
     """w <- w - rate x gradient, with momentum 0.5; the gradient of pass p on rank r is r + p."""
     import horovod.tensorflow.keras as hvd
 
     hvd.init()
-    for sgd in _both_kinds():
+    for sgd in models.sgd_kinds():
         for passes in (1, 2, 3):
             for average in (False, True):
                 for op in (hvd.Sum, hvd.Average):
@@ -206,7 +197,7 @@ def _clipping() -> None:
 
     hvd.init()
     mine = [1.0, 5.0][hvd.rank()]
-    for sgd in _both_kinds():
+    for sgd in models.sgd_kinds():
         for options in ({"clipvalue": 2.0}, {"clipnorm": 2.0}, {"global_clipnorm": 2.0}):
             optimizer = hvd.DistributedOptimizer(sgd(1.0, **options))
             w = tf.Variable([0.0])
@@ -236,7 +227,7 @@ def _odd_gradients() -> None:
 
     hvd.init()
     rank = hvd.rank()
-    for sgd in _both_kinds():
+    for sgd in models.sgd_kinds():
         for passes in (1, 2):
             optimizer = hvd.DistributedOptimizer(sgd(1.0), backward_passes_per_step=passes)
             empty, w, idle = tf.Variable(tf.zeros([0, 3])), tf.Variable([1.0]), tf.Variable(2.0)
@@ -293,7 +284,7 @@ def _local_variables() -> None:
             ]
         )
 
-    for sgd in _both_kinds():
+    for sgd in models.sgd_kinds():
         for scale in (True, False):
             for partial in (True, False):
                 made = model()
@@ -332,7 +323,7 @@ def _groups_and_lists() -> None:
 
     hvd.init()
     mine = hvd.rank() + 1.0
-    for sgd in _both_kinds():
+    for sgd in models.sgd_kinds():
         for passes in (1, 2):
             a, b, c, idle = (tf.Variable([1.0]) for _ in range(4))
             for groups in (None, 2, [[a, b], [c]], [[a, idle]]):

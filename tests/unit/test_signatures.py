@@ -75,13 +75,14 @@ Compression.fp16.compress(tensor)
 DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense='', device_sparse='', \
 {NONE}, sparse_as_dense=False, backward_passes_per_step=1, op=Average, \
 gradient_predivide_factor=1.0, average_aggregated_gradients=False, num_groups=0, groups=None, \
-{GLOBAL}, scale_local_gradients=True, step_counts_updates=False)
+{GLOBAL}, scale_local_gradients=True, step_counts_updates=False, transform_gradients=None)
 DistributedGradientTape(gradtape, device_dense='', device_sparse='', {NONE}, \
 sparse_as_dense=False, op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, \
-{GLOBAL}, scale_local_gradients=True)
+{GLOBAL}, scale_local_gradients=True, transform_gradients=None)
 PartialDistributedGradientTape(gradtape, device_dense='', device_sparse='', {NONE}, \
 sparse_as_dense=False, op=Average, gradient_predivide_factor=1.0, num_groups=0, groups=None, \
-{GLOBAL}, local_layers=None, scale_local_gradients=True)
+{GLOBAL}, local_layers=None, scale_local_gradients=True, \
+transform_gradients=None)
 SyncBatchNormalization(fused=False, **kwargs)
 check_consistency(variables, session=None, {GLOBAL})
 CheckConsistencyHook(every_n_steps, variables=None, {GLOBAL})

@@ -302,8 +302,8 @@ class LocalGradientAggregationHelper:
           for `tf.IndexedSlices` no rows.  None for a variable that never had a gradient.
 
         Raises:
-          ValueError: a variable's shape is not fully known; or a dense gradient where there were
-            `tf.IndexedSlices`.
+          ValueError: a variable's shape is not fully known; a dense gradient where there were
+            `tf.IndexedSlices`; or the reduction makes another kind of gradient.
         """
         grads, vars = list(grads), list(vars)
         if self._sparse_as_dense:
@@ -327,6 +327,8 @@ class LocalGradientAggregationHelper:
                 for place, read in zip(places, parts):
                     totals[place] = sums[place].gradient(self._divided(read))
                 results = self._allreduce(totals, vars)
+                for total, result, variable in zip(totals, results, vars):
+                    _require_same_kind(self._name, variable, total, result)
                 with tf.control_dependencies(tf.nest.flatten(parts)):
                     cleared = window.counter.restart(clear)
                 return after(cleared, [part for place in places for part in _parts(results[place])])
@@ -433,6 +435,23 @@ class LocalGradientAggregationHelper:
         if not self._average:
             return list(parts)
         return [parts[0] / tf.cast(self._passes_per_step, parts[0].dtype), *parts[1:]]
+
+
+def _kind(gradient: Any) -> str:
+    if gradient is None:
+        return "None"
+    what = "tf.IndexedSlices" if isinstance(gradient, tf.IndexedSlices) else "dense"
+    return f"{what} of {tf.dtypes.as_dtype(gradient.dtype).name}"
+
+
+def _require_same_kind(who: str, variable: Any, total: Any, result: Any) -> None:
+    """Raises ValueError if a reduced sum could not stand for what other passes return."""
+    if _kind(total) != _kind(result):
+        raise ValueError(
+            f"{who}: the gradient of {variable.name!r} was {_kind(total)} and became "
+            f"{_kind(result)}; with backward_passes_per_step a reduction and transform_gradients "
+            "must leave it of its kind"
+        )
 
 
 def _parts(gradient: Any) -> list[tf.Tensor]:

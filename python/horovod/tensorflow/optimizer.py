@@ -11,7 +11,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
-from horovod.tensorflow.reduction import GradientReduction, check_passes, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform, check_passes, checked_groups
 from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["DistributedOptimizer"]
@@ -50,6 +50,7 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     *,
     step_counts_updates: bool = False,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes an optimizer apply the gradients of all ranks.
 
@@ -91,6 +92,10 @@ def DistributedOptimizer(
         divided by the number of ranks.
       step_counts_updates: whether `global_step`, or `iterations` of Keras, counts updates; by
         default it counts every pass.
+      transform_gradients: a function of a list of (gradient, variable) pairs that returns as many,
+        in their order; called just before the reduction, with this rank's gradients or their sums.
+        With op=Adasum, in every pass.  Under a loss scale optimizer these may still be scaled; see
+        docs/optimizers.md.
 
     Returns:
       An optimizer of a subclass of the given one's class.
@@ -119,6 +124,7 @@ def DistributedOptimizer(
             scale_local_gradients=scale_local_gradients,
             ends_training=True,
             groups=checked_groups(who, num_groups, groups),
+            transform_gradients=transform_gradients,
         )
         return distributed_v1_optimizer(
             optimizer,
@@ -150,4 +156,5 @@ def DistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
         step_counts_updates=step_counts_updates,
+        transform_gradients=transform_gradients,
     )

@@ -168,7 +168,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
             reduction.scaled_local(gradient)
             if gradient is not None and reduction.is_local(variable)
             else gradient
-            for gradient, variable in zip(gradients, variables)
+            for gradient, variable in zip(reduction.transformed(gradients, variables), variables)
         ]
 
     @tf.autograph.experimental.do_not_convert
@@ -205,7 +205,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
 
         def combine() -> Any:
             with tf.name_scope(self._hvd_reduction.scope):
-                changed = starts.assign(self._hvd_reduction.reduce)
+                changed = starts.assign(self._hvd_reduction.exchange)
                 if counts_updates and global_step is not None:
                     changed.append(global_step.assign_add(1, read_value=False))
                 return tf.group(*changed) if not _compat.executing_eagerly() else None

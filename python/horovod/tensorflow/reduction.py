@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -26,6 +26,7 @@ from horovod.tensorflow.warned_once import warn_once
 __all__ = [
     "GradientReduction",
     "Groups",
+    "Transform",
     "check_passes",
     "checked_groups",
     "label",
@@ -34,6 +35,9 @@ __all__ = [
 
 Groups = Union[int, list[list[Any]]]
 """How many groups to make of the gradients; or the variables of each group."""
+
+Transform = Callable[[list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]
+"""Makes as many (gradient, variable) pairs of a list of them; see `GradientReduction`."""
 
 # What a gradient carries that was reduced: the scope of who did it.
 _REDUCED_BY = "_hvd_reduced_by"
@@ -141,6 +145,8 @@ class GradientReduction:
         `collectives.combine`.
       groups: how many groups to make of the gradients, or the variables of each, by which they
         travel, all or none; see `checked_groups`.  What is in no group travels alone.
+      transform_gradients: what to make of (gradient, source) pairs just before the reduction; None
+        for nothing.
       local: references of the sources whose gradients stay on their rank.
     """
 
@@ -155,6 +161,7 @@ class GradientReduction:
     scale_local_gradients: bool
     ends_training: bool
     groups: Groups = 0
+    transform_gradients: Transform | None = None
     local: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -162,7 +169,8 @@ class GradientReduction:
 
         Raises:
           ValueError: another op than Average, Sum and Adasum; Adasum of a number of ranks that is
-            no power of two; a factor with another op than Average, or one that is not above 0.
+            no power of two; a factor with another op than Average, or one that is not above 0; a
+            transformation that cannot be called.
         """
         if self.op not in (Average, Sum, Adasum):
             raise ValueError(
@@ -187,6 +195,12 @@ class GradientReduction:
                 f"how an average is divided, but op is {ReduceOp(self.op).name}; use op=Average"
             )
 
+        if self.transform_gradients is not None and not callable(self.transform_gradients):
+            raise ValueError(
+                f"{self.scope}: transform_gradients={self.transform_gradients!r}; it must be a "
+                "function of a list of (gradient, variable) pairs that returns as many"
+            )
+
     def keep_local(self, source: Any) -> None:
         """Leaves the gradient of a source, a variable or tensor, on its rank from now on."""
         self.local.add(reference(source))
@@ -202,7 +216,70 @@ class GradientReduction:
         sources: Sequence[Any] | None = None,
         generic_names: bool = False,
     ) -> list[Any]:
-        """Reduces gradients over the ranks.
+        """Transforms gradients and reduces them over the ranks.
+
+        Args:
+          gradients: tensors, `tf.IndexedSlices` or None, as many and in the same order on all
+            ranks.
+          sources: the variable or tensor that each belongs to.
+          generic_names: as for `exchange`.
+
+        Returns:
+          The reduced gradients, in order.
+
+        Raises:
+          ValueError: as from `transformed` and `exchange`.
+        """
+        return self.exchange(self.transformed(gradients, sources), sources, generic_names)
+
+    @tf.autograph.experimental.do_not_convert
+    def transformed(self, gradients: Sequence[Any], sources: Sequence[Any] | None) -> Sequence[Any]:
+        """Returns what `transform_gradients` makes of gradients of this rank.
+
+        Args:
+          gradients: tensors, `tf.IndexedSlices` or None.
+          sources: the variable or tensor that each belongs to.
+
+        Raises:
+          ValueError: the sources are not known; or the function returns something else than one
+            pair for each, with the same sources.
+        """
+        if self.transform_gradients is None:
+            return gradients
+        if sources is None:
+            raise ValueError(
+                f"{self.scope}: transform_gradients needs to know the gradients' variables; pass "
+                "them too"
+            )
+        given = list(zip(gradients, sources))
+        returned = self.transform_gradients(given)
+        pairs = list(returned) if isinstance(returned, Iterable) else None
+        if pairs is None or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
+            raise ValueError(
+                f"{self.scope}: transform_gradients returned {returned!r}; return a list of "
+                "(gradient, variable) pairs"
+            )
+        if len(pairs) != len(given):
+            raise ValueError(
+                f"{self.scope}: transform_gradients was given {len(given)} pairs (gradient, "
+                f"variable) and returned {len(pairs)}; return one for each"
+            )
+        for place, ((_, before), (_, now)) in enumerate(zip(given, pairs)):
+            if now is not before:
+                raise ValueError(
+                    f"{self.scope}: transform_gradients was given {label(before)!r} in pair "
+                    f"{place} and returned {label(now) or now!r} there; keep the order"
+                )
+        return [gradient for gradient, _ in pairs]
+
+    @tf.autograph.experimental.do_not_convert
+    def exchange(
+        self,
+        gradients: Sequence[Any],
+        sources: Sequence[Any] | None = None,
+        generic_names: bool = False,
+    ) -> list[Any]:
+        """Reduces gradients, or what is treated like them, over the ranks as they are.
 
         All are in flight at once in a graph; in eager code they go one after another.
 

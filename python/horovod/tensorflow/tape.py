@@ -11,7 +11,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow._subclass import Extension, extended
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.reduction import GradientReduction, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform, checked_groups
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 
@@ -150,6 +150,8 @@ def DistributedGradientTape(
     groups: int | list[list[Any]] | None = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
+    *,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a tape give the gradients of all ranks.
 
@@ -170,6 +172,8 @@ def DistributedGradientTape(
       process_set: the ranks that take part.
       scale_local_gradients: whether the gradients of sources given to `register_local_source` are
         divided by the number of ranks.
+      transform_gradients: a function of a list of (gradient, source) pairs that returns as many, in
+        their order; called just before the reduction.
 
     Returns:
       A tape of a subclass of the given one's class.
@@ -193,6 +197,7 @@ def DistributedGradientTape(
         scale_local_gradients=scale_local_gradients,
         ends_training=False,
         groups=checked_groups(who, num_groups, groups),
+        transform_gradients=transform_gradients,
     )
     return extended(gradtape, _ReducingTape, reduction)
 
@@ -210,6 +215,8 @@ def PartialDistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,
+    *,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a tape give the gradients of all ranks, but for some layers that each rank has alone.
 
@@ -227,6 +234,7 @@ def PartialDistributedGradientTape(
       local_layers: a Keras layer or a list of them, built or not, whose gradients stay on their
         rank.
       scale_local_gradients: whether these are divided by the number of ranks.
+      transform_gradients: as for `DistributedGradientTape`.
 
     Returns:
       A tape of a subclass of the given one's class.  Its
@@ -255,6 +263,7 @@ def PartialDistributedGradientTape(
         groups=groups,
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
+        transform_gradients=transform_gradients,
     )
     return extended(
         gradtape,

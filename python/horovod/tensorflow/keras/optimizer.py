@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,11 +14,9 @@ from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.gradient_sums import GradientSums
 from horovod.tensorflow.keras.reducing import StepReduction
-from horovod.tensorflow.reduction import GradientReduction, check_passes, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform, check_passes, checked_groups
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "distributed_optimizer"]
-
-_Transform = Callable[[list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]
 
 
 def _check(who: str, optimizer: Any) -> None:
@@ -67,7 +65,7 @@ def distributed_optimizer(
     local_layers: Sequence[Any] | None = None,
     scale_local_gradients: bool = True,
     step_counts_updates: bool = False,
-    transform_gradients: _Transform | None = None,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a Keras optimizer apply the gradients of all ranks; see `DistributedOptimizer`."""
     who = name or f"Distributed{type(optimizer).__name__}"
@@ -94,6 +92,7 @@ def distributed_optimizer(
         "scale_local_gradients": scale_local_gradients,
         "ends_training": False,
         "groups": checked_groups(who, num_groups, groups),
+        "transform_gradients": transform_gradients,
     }
 
     def new_reduction() -> StepReduction:
@@ -105,7 +104,6 @@ def distributed_optimizer(
             else None,
             step_counts_updates=step_counts_updates,
             local_layers=layers,
-            transform_gradients=transform_gradients,
         )
 
     return _override_points.distributed(optimizer, new_reduction(), new_reduction)
@@ -142,7 +140,7 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     *,
     step_counts_updates: bool = False,
-    transform_gradients: _Transform | None = None,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a Keras optimizer apply the gradients of all ranks.
 
@@ -228,7 +226,7 @@ def PartialDistributedOptimizer(
     scale_local_gradients: bool = True,
     *,
     step_counts_updates: bool = False,
-    transform_gradients: _Transform | None = None,
+    transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a Keras optimizer apply the gradients of all ranks, but for some layers.
 

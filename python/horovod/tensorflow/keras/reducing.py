@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ class StepReduction:
       sums: of the backward passes of one step; None when each pass is a step.
       step_counts_updates: whether `optimizer.iterations` counts updates instead of passes.
       local_layers: Keras layers whose gradients stay on their rank.
-      transform_gradients: what to make of (gradient, variable) pairs just before the reduction.
       last: whether the pass that is being applied is the last one of its step, a bool of shape
         []; None outside `aggregate` and `apply_gradients`.
       suspended: whether gradients come reduced already.
@@ -35,7 +34,6 @@ class StepReduction:
     sums: GradientSums | None
     step_counts_updates: bool
     local_layers: Sequence[Any]
-    transform_gradients: Callable[[list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]] | None
     last: tf.Tensor | None = None
     suspended: bool = False
 
@@ -119,23 +117,15 @@ class StepReduction:
           The reduced gradients, in order.
 
         Raises:
-          ValueError: XLA compiles this code; or the transformation returns another number of
-            gradients.
+          ValueError: XLA compiles this code; or as from `GradientReduction`.
         """
         self._refuse_xla()
+        gradients = self.reduction.transformed(gradients, variables)
         if variables is None:
-            return self.reduction.reduce(gradients)
-        if self.transform_gradients is not None:
-            changed = list(self.transform_gradients(list(zip(gradients, variables))))
-            if len(changed) != len(gradients):
-                raise ValueError(
-                    f"{self.reduction.scope}: transform_gradients was given {len(gradients)} pairs "
-                    f"(gradient, variable) and returned {len(changed)}; return one for each"
-                )
-            gradients = [gradient for gradient, _ in changed]
+            return self.reduction.exchange(gradients)
         self._keep_layers_local()
         sources = [_compat.tensorflow_variable(variable) for variable in variables]
-        return self.reduction.reduce(gradients, sources)
+        return self.reduction.exchange(gradients, sources)
 
     def _refuse_xla(self) -> None:
         if _compat.in_xla():
