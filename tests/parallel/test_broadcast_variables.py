@@ -144,3 +144,53 @@ def _hook_with_a_device() -> float:
 
 def test_hook_takes_a_root_and_a_device():
     assert run_ranks(_hook_with_a_device, 2) == [1.0, 1.0]
+
+
+def _what_cannot_be_broadcast() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    rank, v1 = hvd.rank(), tf.compat.v1
+    words = "'words:0' is of dtype string, which collectives do not take; leave it out"
+    mine, text = tf.Variable(float(rank)), tf.Variable("x", name="words")
+    for broadcast in (hvd.broadcast_, hvd.broadcast_variables):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            broadcast([mine, text], 0)
+        for wrong, match in (
+            ([None], r"variables\[0\] is None"),
+            ([mine, 3.0], r"variables\[1\] is 3\.0, which is no variable"),
+            ([tf.constant(1.0)], r"variables\[0\] is .* no variable"),
+            (mine, "pass a list of variables"),
+            (None, "variables=None; pass a list"),
+        ):
+            with pytest.raises(ValueError, match=match):
+                broadcast(wrong, 0)
+        # On one rank alone: the others do not wait.
+        if rank == 1:
+            with pytest.raises(ValueError, match="is None"):
+                broadcast([mine, None], 0)
+        else:
+            with pytest.raises(tf.errors.FailedPreconditionError, match=r"rank 1.*is None"):
+                broadcast([mine, mine], 0)
+        assert mine.numpy() == rank
+        mine.assign(float(rank))
+        broadcast([mine], 1)  # nothing is left over
+        assert mine.numpy() == 1.0
+        mine.assign(float(rank))
+    for resource in (False, True):
+        with tf.Graph().as_default():
+            v1.get_variable("number", initializer=1.0)
+            v1.get_variable("words", initializer="x", use_resource=resource)
+            for make in (
+                lambda: hvd.broadcast_global_variables(0),
+                lambda: hvd.BroadcastGlobalVariablesHook(0).begin(),
+                lambda: hvd.broadcast_variables(v1.global_variables(), 0, inplace=True),
+            ):
+                with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+                    make()
+
+
+def test_what_cannot_be_broadcast_is_named():
+    run_ranks(_what_cannot_be_broadcast, 2)

@@ -89,6 +89,45 @@ def test_the_first_variable_that_differs_is_named_with_its_ranks():
         assert "no variables; build the model first" in announced
 
 
+def _no_variables() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v = tf.Variable([1.0, 2.0])
+    for wrong, match in (
+        ([None], r"variables\[0\] is None; leave it out"),
+        ([v, tf.keras.layers.Dense(1)], r"variables\[1\] is .*Dense.*, which is no variable"),
+        ([object()], "no variable"),
+        ([tf.IndexedSlices(tf.ones([1]), tf.constant([0]))], "no variable"),
+        (["v:0"], "no variable"),
+        ([[v]], "no variable"),
+        (v, "pass a list of variables"),
+        (3, "variables=3; pass a list"),
+        (None, "variables=None; pass a list"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            hvd.check_consistency(wrong)
+        if wrong is not None:
+            for made in (hvd.CheckConsistencyHook, hvd.CheckConsistencyCallback):
+                with pytest.raises(ValueError, match=match):
+                    made(1, variables=wrong)
+    for wrong in (None, 0, 1.5, "2"):
+        with pytest.raises(ValueError, match="every_n_steps="):
+            hvd.CheckConsistencyHook(wrong)
+    with pytest.raises(ValueError, match="session=3"):
+        hvd.check_consistency([v], session=3)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with pytest.raises(ValueError, match="no variable"):
+            hvd.check_consistency([tf.no_op()], session=session)
+        hvd.check_consistency([tf.constant(1.0), np.ones(2), 3.0], session=session)
+
+
+def test_what_is_no_variable_is_named():
+    run_ranks(_no_variables, 2)
+
+
 def _graph() -> None:
     import tensorflow as tf
 

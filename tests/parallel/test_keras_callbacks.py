@@ -248,8 +248,18 @@ def _learning_rates() -> None:
             np.testing.assert_allclose(model.get_weights()[0], [[w]], rtol=1e-5)
 
     # What cannot work says so.
-    with pytest.raises(ValueError, match="initial_lr=None"):
-        schedule(None, 0.1)
+    for wrong in (None, "0.1", [0.1], float("nan"), 1j):
+        for make in (lambda rate: schedule(rate, 0.1), warmup):
+            with pytest.raises(ValueError, match="initial_lr="):
+                make(wrong)
+    for wrong in (None, "0.5", [0.5], np.ones(2), float("inf")):
+        with pytest.raises(ValueError, match="multiplier="):
+            schedule(1.0, wrong)
+        with pytest.raises(ValueError, match=r"multiplier\(0\) is .*; it must return a number"):
+            rates(schedule(1.0, lambda epoch, wrong=wrong: wrong))
+    for wrong in ({"start_epoch": None}, {"start_epoch": "1"}, {"end_epoch": "1"}):
+        with pytest.raises(ValueError, match="_epoch="):
+            schedule(1.0, 0.1, **wrong)
     with pytest.raises(ValueError, match="PolynomialDecay"):
         decay = tf.keras.optimizers.schedules.PolynomialDecay(0.1, 10)
         rates(schedule(1.0, 0.1), optimizer=tf.keras.optimizers.SGD(decay))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.harness import ranks
 from tests.harness.pool import run_ranks
 
 
@@ -69,3 +70,29 @@ def _eager_and_function() -> None:
 
 def test_pairs_in_eager_code_and_functions():
     run_ranks(_eager_and_function, 2)
+
+
+def _none_on_rank_1() -> str:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    one = tf.constant(1.0)
+    variables = [tf.Variable(1.0) for _ in range(12)]
+    # The same ones without gradient: alike, however many.
+    gradients = [one, *[None] * 11]
+    for _ in range(2):
+        assert hvd.allreduce(list(zip(gradients, variables)))[0][0].numpy() == 1.0
+    gradients = [one, one if hvd.rank() == 0 else None]
+    with pytest.raises(tf.errors.FailedPreconditionError) as caught:
+        for _ in range(2):
+            hvd.allreduce(list(zip(gradients, variables)))
+    return str(caught.value)
+
+
+def test_a_gradient_that_is_none_on_one_rank_is_named():
+    env = {"HOROVOD_MISMATCH_TIME_SECONDS": "1"}
+    for text in ranks.run_ranks(_none_on_rank_1, 2, env=env):
+        assert "rank 0 waits in 'HorovodAllreduce_grad_0', rank 1 waits in " in text
+        assert "'HorovodAllreduce_grad_0_None_at_1'" in text

@@ -100,13 +100,26 @@ def _bad_arguments(logdir: str) -> None:
         hvd.TensorBoardHook(logdir)
     hvd.init()
     v1 = tf.compat.v1
-    with pytest.raises(ValueError, match="save_steps=0"):
-        hvd.TensorBoardHook(logdir, save_steps=0)
+    for wrong in (0, None, 1.5, "9"):
+        with pytest.raises(ValueError, match="save_steps="):
+            hvd.TensorBoardHook(logdir, save_steps=wrong)
+    for wrong in (None, 3, ""):
+        with pytest.raises(ValueError, match="logdir="):
+            hvd.TensorBoardHook(wrong)
+    for wrong in (3.5, b"loss", [tf.constant(1.0)], lambda: 1.0):
+        with pytest.raises(ValueError, match=r"loss=.*; pass a tensor"):
+            hvd.TensorBoardHook(logdir, loss=wrong)
+    with tf.Graph().as_default():
+        elsewhere = tf.constant(1.0)
     with tf.Graph().as_default():
         with pytest.raises(ValueError, match="no global step"):
             hvd.TensorBoardHook(logdir).begin()
         v1.train.get_or_create_global_step()
+        v1.get_variable("held", initializer=1.0, use_resource=True)
         for loss, words in (
+            ("held", "'held:0' is of dtype resource.* pass the variable itself"),
+            (tf.constant("text", name="text"), "'text:0' is of dtype string"),
+            (elsewhere, "is not of the graph"),
             ("lost", "loss='lost': the graph has no such tensor"),
             (tf.zeros([3], name="rows"), r"'rows:0' has shape \(3,\)"),
         ):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
+from horovod.tensorflow.arguments import is_variable, listed_variables, require_whole_number
 from horovod.tensorflow.objects import allgather_object
 
 __all__ = ["CheckConsistencyHook", "PeriodicCheck", "check_consistency"]
@@ -58,7 +59,8 @@ def _bytes(value: np.ndarray[Any, Any]) -> Any:
 
 def _record(variable: Any, place: int, session: Any) -> _Record:
     inner = _compat.tensorflow_variable(variable)
-    value = np.asarray(session.run(inner) if session is not None else inner)
+    in_session = session is not None and (is_variable(inner) or isinstance(inner, tf.Tensor))
+    value = np.asarray(session.run(inner) if in_session else inner)
     return _Record(
         name=_name(variable, place),
         kind=f"{value.dtype} {list(value.shape)}",
@@ -71,9 +73,11 @@ def _session(given: Any) -> Any:
     """Returns the session to read from; None in eager code.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is none, or what was given is none.
     """
     if given is not None:
+        if not callable(getattr(given, "run", None)):
+            raise ValueError(f"{_WHO}: session={given!r}; pass a session, or leave it out")
         return given
     if _compat.executing_eagerly():
         return None
@@ -87,11 +91,11 @@ def _session(given: Any) -> Any:
 
 
 def _records(variables: Iterable[Any], session: Any) -> list[_Record]:
-    found = []
-    for place, variable in enumerate(variables):  # one at a time: memory holds one more at most
-        if variable is None:
-            raise ValueError(f"{_WHO}: variables[{place}] is None; leave it out")
-        found.append(_record(variable, place, session))
+    # One at a time: memory holds one more at most.
+    found = [
+        _record(variable, place, session)
+        for place, variable in enumerate(listed_variables(_WHO, variables, values=True))
+    ]
     if not found:
         raise ValueError(f"{_WHO}: no variables; build the model first")
     return found
@@ -167,7 +171,7 @@ def check_consistency(
 
     Args:
       variables: of any kind (ref, resource, Keras), shape and dtype, in the same order on all
-        ranks; at least one, initialized.
+        ranks; at least one, initialized.  Tensors, arrays and numbers may be among them.
       session: where a graph's variables have their values; default: the default session.
       process_set: the ranks that are compared.
 
@@ -175,7 +179,8 @@ def check_consistency(
       tf.errors.FailedPreconditionError: on all ranks: they differ.  The text names the first
         variable that does, and the ranks that hold each value of it.  Also where another rank
         could not read its variables; the text names it and its reason.
-      ValueError: no variables; no session in a graph; or `init()` was not called.
+      ValueError: no variables, or something that is none; no session in a graph; or `init()` was
+        not called.
       HorovodInternalError: a rank was lost or has left.
     """
     _raw.require_init(_WHO)
@@ -221,11 +226,12 @@ class PeriodicCheck:
           process_set: the ranks that are compared.
 
         Raises:
-          ValueError: every_n_steps is below 1.
+          ValueError: every_n_steps is no whole number above 0; or something is no variable.
         """
-        if every_n_steps < 1:
-            raise ValueError(f"{who}: every_n_steps={every_n_steps}; it must be 1 or more")
-        self.variables = None if variables is None else list(variables)
+        require_whole_number(who, "every_n_steps", every_n_steps)
+        self.variables = (
+            None if variables is None else listed_variables(who, variables, values=True)
+        )
         self._every_n_steps = every_n_steps
         self._process_set = process_set
         self._steps = 0
@@ -265,7 +271,7 @@ class CheckConsistencyHook(tf.compat.v1.train.SessionRunHook):
           process_set: the ranks that are compared.
 
         Raises:
-          ValueError: every_n_steps is below 1.
+          ValueError: every_n_steps is no whole number above 0; or something is no variable.
         """
         super().__init__()
         self._check = PeriodicCheck("CheckConsistencyHook", every_n_steps, variables, process_set)

@@ -43,7 +43,7 @@ class CheckConsistencyCallback(OfTfKeras, tf.keras.callbacks.Callback):
           process_set: the ranks that are compared.
 
         Raises:
-          ValueError: every_n_steps is below 1.
+          ValueError: every_n_steps is no whole number above 0; or something is no variable.
         """
         super().__init__()
         who = "CheckConsistencyCallback"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
+from horovod.tensorflow.arguments import listed_variables
 from horovod.tensorflow.collectives import broadcast
+from horovod.tensorflow.reduction import label
 
 __all__ = [
     "BroadcastGlobalVariablesOp",
@@ -17,6 +20,8 @@ __all__ = [
     "broadcast_global_variables",
     "broadcast_variables",
 ]
+
+_PLACE = "HorovodBroadcast_{}"  # the name of a variable that ranks match by its place in the list
 
 
 def broadcast_variables(
@@ -48,26 +53,65 @@ def broadcast_variables(
       `tf.function` None, since that runs assignments by itself.
 
     Raises:
-      ValueError: `init()` was not called.
+      ValueError: `init()` was not called; or something is no variable.
       tf.errors.FailedPreconditionError: the ranks' variables differ in shape or dtype.
-      tf.errors.InvalidArgumentError: the root is no rank of the set.
+      tf.errors.InvalidArgumentError: a variable's dtype is none of these, such as string; the root
+        is no rank of the set.
       HorovodInternalError: in eager code, a rank was lost or has left.
     """
     if inplace:
         return broadcast_(variables, root_rank, process_set=process_set)
     by_place = _compat.graph_is_eager_outside()
     assigned = []
-    variables = list(variables)
-    for variable, name in zip(variables, _names(variables)):
+    listed = _listed("broadcast_variables", variables, process_set, at_once=False)
+    for variable, name in zip(listed, _names(listed)):
         value = broadcast(variable, root_rank, name=name, process_set=process_set)
         assigned.append(variable.assign(value))
     return None if by_place else tf.group(*assigned)
 
 
+def _listed(
+    who: str, variables: Iterable[Any], process_set: ProcessSet, at_once: bool
+) -> list[Any]:
+    """Makes a list of variables that can be broadcast; where there is none, tells other ranks.
+
+    Args:
+      who: begins an error's text.
+      variables: as for `broadcast_variables`.
+      process_set: the ranks that take part.
+      at_once: whether all are in flight at once in eager code, rather than one after another.
+
+    Raises:
+      ValueError: one of them is no variable; or `init()` was not called.
+      tf.errors.InvalidArgumentError: one is of a dtype that cannot be broadcast.
+    """
+    _raw.require_init(who)
+    number = _raw.id_of(process_set, who)
+    given = list(variables) if isinstance(variables, Iterator) else variables
+    try:
+        listed = listed_variables(who, given)
+        for variable in listed:
+            dtype = _compat.tensorflow_variable(variable).dtype.base_dtype.name
+            if dtype not in core.DTYPES:
+                text = (
+                    f"{who}: variable {label(variable)!r} is of dtype {dtype}, which collectives "
+                    "do not take; leave it out of the list, or of the graph's global variables by "
+                    "collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES]"
+                )
+                raise tf.errors.InvalidArgumentError(None, None, text)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        if _compat.executing_eagerly():
+            awaited = len(given) if at_once and isinstance(given, (list, tuple)) else 1
+            for place in range(awaited):
+                _raw.refuse("HorovodBroadcast", _PLACE.format(place), number, error)
+        raise
+    return listed
+
+
 def _names(variables: Sequence[Any]) -> list[str]:
     """Returns the names by which ranks match variables; see `broadcast_variables`."""
     if _compat.graph_is_eager_outside():
-        return [f"HorovodBroadcast_{place}" for place in range(len(variables))]
+        return [_PLACE.format(place) for place in range(len(variables))]
     return [f"HorovodBroadcast_{variable.name}" for variable in variables]
 
 
@@ -99,13 +143,14 @@ def broadcast_(
       `tf.function` None, since that runs it by itself.
 
     Raises:
-      ValueError: `init()` was not called.
+      ValueError: `init()` was not called; or something is no variable.
       tf.errors.FailedPreconditionError: the ranks' variables differ in shape or dtype.
-      tf.errors.InvalidArgumentError: the root is no rank of the set; or, in eager code, a variable
+      tf.errors.InvalidArgumentError: a variable's dtype is none of these, such as string; the root
+        is no rank of the set; or, in eager code, a variable
         has no value yet.
       HorovodInternalError: in eager code, a rank was lost or has left.
     """
-    listed = list(variables)
+    listed = _listed("broadcast_", variables, process_set, at_once=True)
     kinds: dict[Any, list[tuple[Any, str]]] = {}  # what one op can take
     for variable, wire_name in zip(listed, _names(listed)):
         inner = _compat.tensorflow_variable(variable)
@@ -147,6 +192,8 @@ def broadcast_global_variables(root_rank: int) -> tf.Operation:
     Raises:
       RuntimeError: in eager code or a `tf.function`, where there are no global variables.
       ValueError: `init()` was not called.
+      tf.errors.InvalidArgumentError: a variable is of a dtype that `allreduce` does not take, such
+        as string.
     """
     if _compat.graph_is_eager_outside():
         raise RuntimeError(

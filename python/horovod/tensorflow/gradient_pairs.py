@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 from horovod.tensorflow import _compat
 
 __all__ = ["are_pairs", "names_of_pairs"]
+
+_SHOWN = 8  # places without gradient that a name shows
 
 
 def are_pairs(value: Any) -> bool:
@@ -31,9 +34,15 @@ def names_of_pairs(pairs: Any, name: str | None) -> list[str]:
 
     Returns:
       A name for each.  In a compat.v1 graph it has the variable's, so that a rank may have other
-      variables besides; elsewhere, where those are not unique, the place in the list.
+      variables besides; elsewhere, where those are not unique, the place in the list, and the
+      places without gradient: where these differ between ranks, the error names them.
     """
     name = name or "HorovodAllreduce"
     if _compat.graph_is_eager_outside():
-        return [f"{name}_grad_{place}" for place in range(len(pairs))]
+        idle = [str(place) for place, (gradient, _) in enumerate(pairs) if gradient is None]
+        # The first few; the digest of all is what must be the same.
+        digest = zlib.crc32(",".join(idle).encode())
+        more = f"_and_{len(idle) - _SHOWN}_more_{digest:08x}" if len(idle) > _SHOWN else ""
+        without = f"_None_at_{'_'.join(idle[:_SHOWN])}{more}" if idle else ""
+        return [f"{name}_grad_{place}{without}" for place in range(len(pairs))]
     return [f"{name}_{variable.name}" for _, variable in pairs]

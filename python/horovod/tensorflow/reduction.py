@@ -16,6 +16,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
 from horovod.common.util import num_rank_is_power_2, split_list
 from horovod.tensorflow import _compat
+from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor
@@ -66,10 +67,7 @@ def check_passes(who: str, passes: Any, average: bool, op: ReduceOp) -> None:
     Raises:
       ValueError: not a whole number above 0; or an average with Adasum.
     """
-    if isinstance(passes, bool) or not isinstance(passes, numbers.Integral) or int(passes) < 1:
-        raise ValueError(
-            f"{who}: backward_passes_per_step={passes!r}; it must be a whole number, 1 or more"
-        )
+    require_whole_number(who, "backward_passes_per_step", passes)
     if average and op == Adasum:
         raise ValueError(
             f"{who}: average_aggregated_gradients=True with op=Adasum, which adds up no gradients "

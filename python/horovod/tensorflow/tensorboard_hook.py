@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
+from horovod.tensorflow.arguments import is_variable, require_whole_number
 from horovod.tensorflow.upstream import NO_COLLECTIVES, collectives, upstream
 
 __all__ = ["TensorBoardHook"]
@@ -58,11 +60,18 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
             are traced for that, which makes these slower.
 
         Raises:
-          ValueError: `save_steps` is below 1; or `init()` was not called.
+          ValueError: `logdir` is no path; `save_steps` is no whole number above 0; `loss` is no
+            tensor and no name; or `init()` was not called.
         """
         super().__init__()
-        if save_steps < 1:
-            raise ValueError(f"TensorBoardHook: save_steps={save_steps}; it must be 1 or more")
+        if not isinstance(logdir, (str, os.PathLike)) or not os.fspath(logdir):
+            raise ValueError(f"TensorBoardHook: logdir={logdir!r}; pass the path of a folder")
+        require_whole_number("TensorBoardHook", "save_steps", save_steps)
+        if loss is not None and not isinstance(loss, (str, tf.Tensor)) and not is_variable(loss):
+            raise ValueError(
+                f"TensorBoardHook: loss={loss!r}; pass a tensor of the graph, or its name: the "
+                "hook fetches it when it writes"
+            )
         self._writes = basics.rank() == 0
         self._logdir = logdir
         self._given_loss = loss
@@ -77,8 +86,9 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         """Finds loss and global step.
 
         Raises:
-          ValueError: there is no global step, or no such loss, or it is no scalar; or, on all
-            ranks, it is computed from a collective that the training does not need.
+          ValueError: there is no global step, or no such loss, or it is no real scalar of the
+            graph; or, on all ranks, it is computed from a collective that the training does not
+            need.
         """
         step = tf.compat.v1.train.get_global_step()
         if step is None:
@@ -117,6 +127,19 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         else:
             losses = [loss]
         for loss in losses:
+            # Of an eager tensor there is none.
+            if getattr(loss, "graph", None) is not graph:
+                raise ValueError(
+                    f"TensorBoardHook: the loss {loss!r} is not of the graph that is trained; make "
+                    "it there, or pass its name"
+                )
+            dtype = loss.dtype.base_dtype
+            if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+                what = "the variable itself" if dtype == tf.resource else "a tensor"
+                raise ValueError(
+                    f"TensorBoardHook: the loss '{loss.name}' is of dtype {dtype.name}, and one "
+                    f"number is due; pass {what}, or the name of its value, such as 'loss:0'"
+                )
             if loss.shape.rank not in (None, 0):
                 raise ValueError(
                     f"TensorBoardHook: the loss '{loss.name}' has shape {loss.shape}, and one "

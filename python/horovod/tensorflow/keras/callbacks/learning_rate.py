@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,27 @@ def _scale(variables: list[Any], factor: float) -> None:
             variable.assign(variable * tf.cast(factor, variable.dtype))
         else:
             tf.compat.v1.keras.backend.set_value(variable, _evaluate(variable) * factor)
+
+
+def _finite(who: str, what: str, value: Any, advice: str) -> float:
+    """Returns a value as a number.
+
+    Args:
+      who: begins the error's text.
+      what: names the value there.
+      value: a number, or an array or eager tensor of one.
+      advice: what to do.
+
+    Raises:
+      ValueError: it is none, or not finite.
+    """
+    try:
+        number = math.nan if isinstance(value, (str, bytes)) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{who}: {what}{value!r}; {advice}")
+    return number
 
 
 def _steps_of(params: dict[str, Any]) -> int | None:
@@ -76,20 +98,25 @@ class LearningRateScheduleCallback(OfTfKeras, tf.keras.callbacks.Callback):
         steps_per_epoch: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(initial_lr, numbers.Real):
-            raise ValueError(
-                f"{type(self).__name__}: initial_lr={initial_lr!r}; it must be a number, the "
-                "learning rate that the multiplier is applied to"
-            )
+        who = type(self).__name__
+        number = "it must be a number, the learning rate that the multiplier is applied to"
+        initial_lr = _finite(who, "initial_lr=", initial_lr, number)
+        if not callable(multiplier):
+            function = "pass a number, or a function of the epoch that returns one"
+            multiplier = _finite(who, "multiplier=", multiplier, function)
+        if not isinstance(start_epoch, numbers.Real):
+            raise ValueError(f"{who}: start_epoch={start_epoch!r}; it must be a number")
+        if end_epoch is not None and not isinstance(end_epoch, numbers.Real):
+            raise ValueError(f"{who}: end_epoch={end_epoch!r}; it must be a number, or None")
         if steps_per_epoch is not None and not (
             isinstance(steps_per_epoch, numbers.Integral) and steps_per_epoch > 0
         ):
             raise ValueError(
-                f"{type(self).__name__}: steps_per_epoch={steps_per_epoch!r}; it must be how many "
+                f"{who}: steps_per_epoch={steps_per_epoch!r}; it must be how many "
                 "batches an epoch has on this rank, 1 or more"
             )
         self.initial_lr = initial_lr
-        self.multiplier = multiplier if callable(multiplier) else lambda _: float(multiplier)
+        self.multiplier = multiplier if callable(multiplier) else lambda _: multiplier
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
         self.staircase = staircase or not callable(multiplier)
@@ -147,7 +174,13 @@ class LearningRateScheduleCallback(OfTfKeras, tf.keras.callbacks.Callback):
     def _set(self, epoch: float) -> None:
         optimizer = self.model.optimizer
         before = float(_evaluate(optimizer.learning_rate))
-        optimizer.learning_rate = self.initial_lr * self.multiplier(epoch)
+        factor = _finite(
+            type(self).__name__,
+            f"multiplier({epoch:g}) is ",
+            self.multiplier(epoch),
+            "it must return a number",
+        )
+        optimizer.learning_rate = self.initial_lr * factor
         if not self.momentum_correction:
             return
         # v <- m v - rate g keeps old gradients at the old rate.  One factor to v at the change is
@@ -184,6 +217,11 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
+        if not isinstance(warmup_epochs, numbers.Real) or not warmup_epochs >= 0:
+            raise ValueError(
+                f"{type(self).__name__}: warmup_epochs={warmup_epochs!r}; it must be a number of "
+                "epochs, 0 or more"
+            )
         super().__init__(
             initial_lr,
             self._multiplier,
@@ -193,11 +231,6 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             momentum_correction=momentum_correction,
             steps_per_epoch=steps_per_epoch,
         )
-        if not isinstance(warmup_epochs, numbers.Real) or not warmup_epochs >= 0:
-            raise ValueError(
-                f"{type(self).__name__}: warmup_epochs={warmup_epochs!r}; it must be a number of "
-                "epochs, 0 or more"
-            )
         self.warmup_epochs = warmup_epochs
         self.verbose = verbose
         self._is_below = False  # the full rate, which a batch of the warm-up has not reached

@@ -1,0 +1,72 @@
+"""Checks of arguments that several functions have."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from horovod.tensorflow import _compat
+
+__all__ = ["is_variable", "listed_variables", "require_whole_number"]
+
+
+def require_whole_number(who: str, name: str, value: Any) -> None:
+    """Raises ValueError unless an argument is a whole number above 0.
+
+    Args:
+      who: begins the error's text.
+      name: of the argument.
+      value: the argument.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
+        raise ValueError(f"{who}: {name}={value!r}; it must be a whole number, 1 or more")
+
+
+def is_variable(value: Any) -> bool:
+    """Returns whether a value is a variable: ref, resource or of Keras."""
+    return isinstance(_compat.tensorflow_variable(value), (tf.Variable, tf.compat.v1.Variable))
+
+
+def _is_value(value: Any) -> bool:
+    """Returns whether something has one value, as a number, an array or a tensor."""
+    if isinstance(value, tf.Tensor):
+        return value.dtype not in (tf.resource, tf.variant)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return bool(value.dtype != object)
+    return isinstance(value, numbers.Number)
+
+
+def listed_variables(who: str, variables: Any, *, values: bool = False) -> list[Any]:
+    """Makes a list of variables.
+
+    Args:
+      who: begins an error's text.
+      variables: an iterable of them.
+      values: whether tensors, arrays and numbers may stand for variables.
+
+    Raises:
+      ValueError: it is none, or something in it is no variable.
+    """
+    if (
+        not isinstance(variables, Iterable)
+        or isinstance(variables, (str, bytes))
+        or is_variable(variables)
+        or _is_value(variables)
+    ):
+        raise ValueError(
+            f"{who}: variables={variables!r}; pass a list of variables, such as model.variables"
+        )
+    listed = list(variables)
+    for place, variable in enumerate(listed):
+        if variable is None:
+            raise ValueError(f"{who}: variables[{place}] is None; leave it out")
+        if not is_variable(variable) and not (values and _is_value(variable)):
+            raise ValueError(
+                f"{who}: variables[{place}] is {variable!r}, which is no variable; pass a list of "
+                "variables, such as model.variables"
+            )
+    return listed
