@@ -182,3 +182,56 @@ def _loss_scale_in_graphs() -> None:
 
 def test_loss_scaling_in_graphs():
     run_ranks(_loss_scale_in_graphs, 2, timeout_s=120, env=models.keras_2_environment())
+
+
+def _slots_by_name(what: str, folder: str) -> None:
+    """Saves with an optimizer, restores into the same one unwrapped, and the other way round."""
+    _turn_off(what)
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    v1, legacy = tf.compat.v1, tf.keras.optimizers.legacy
+    kinds = {
+        "momentum": lambda: legacy.SGD(0.1, momentum=0.5),
+        "Adam": lambda: legacy.Adam(0.1),
+        "scaled": lambda: tf.keras.mixed_precision.LossScaleOptimizer(
+            legacy.SGD(0.1, momentum=0.5), dynamic=False, initial_scale=2.0
+        ),
+    }
+
+    def run(optimizer, path, save):
+        """The values of all global variables by name, after a step or from a checkpoint."""
+        with tf.Graph().as_default(), v1.Session() as session:
+            v1.keras.backend.set_session(session)
+            w = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)
+            pairs = lambda: [(2.0 * w, w)]  # noqa: E731
+            train = [optimizer().apply_gradients(pairs()) for _ in range(2)]  # Adam and Adam_1
+            variables = v1.global_variables()
+            session.run(v1.global_variables_initializer())
+            saver = v1.train.Saver()
+            if save:
+                for _ in range(2):
+                    session.run(train)
+                saver.save(session, path)
+            else:
+                saver.restore(session, path)
+            return {v.op.name: session.run(v).tolist() for v in variables}
+
+    for kind, make in kinds.items():
+        for passes in (1, 2):
+
+            def wrapped(make=make, passes=passes):
+                return hvd.DistributedOptimizer(make(), backward_passes_per_step=passes)
+
+            for number, (first, second) in enumerate(((make, wrapped), (wrapped, make))):
+                path = f"{folder}/{kind}-{passes}-{number}/model"
+                saved = run(first, path, True)
+                assert len(saved) > 4 and saved["w"] != [1.0, 2.0]
+                assert run(second, path, False) == saved
+
+
+@pytest.mark.parametrize("what", ["disable_eager_execution", "disable_v2_behavior"])
+def test_checkpoints_by_name_fit_the_unwrapped_optimizer(what, tmp_path):
+    run_ranks(_slots_by_name, 1, what, str(tmp_path), env=models.keras_2_environment())

@@ -186,8 +186,7 @@ class _Keras2(ReducingOptimizer):
             pairs = self.aggregate_gradients(pairs)
         if self._hvd_reduction.last is None:
             return inherited(pairs, name=name, skip_gradients_aggregation=True, **kwargs)
-        with tf.init_scope():
-            self.build([variable for _, variable in pairs])  # type: ignore[attr-defined]
+        build(self, [variable for _, variable in pairs])
         self._hvd_pass(
             lambda: inherited(pairs, name=name, skip_gradients_aggregation=True, **kwargs)
         )
@@ -218,9 +217,7 @@ class _Keras2Legacy(ReducingOptimizer):
             pairs = self._aggregate_gradients(pairs)
         if self._hvd_reduction.last is None:
             return inherited(pairs, name, experimental_aggregate_gradients=False)
-        with tf.init_scope():
-            variables = [variable for gradient, variable in pairs if gradient is not None]
-            self._create_all_weights(variables)  # type: ignore[attr-defined]
+        build(self, [variable for gradient, variable in pairs if gradient is not None])
         return self._hvd_pass(
             lambda: inherited(pairs, name, experimental_aggregate_gradients=False)
         )
@@ -396,15 +393,18 @@ def is_replaced_by_keras(optimizer: Any) -> bool:
 
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes an optimizer's variables, slots included, unless it has them.
+    """Makes an optimizer's variables, slots included, unless it has them, under their usual names.
 
     Args:
       optimizer: of Keras, or anything else, which is left as it is.
       variables: those that it will train.
     """
     generation = _generation(optimizer)
-    if generation == "legacy":
-        optimizer._create_all_weights(variables)
+    if generation in ("2", "legacy"):
+        # As in apply_gradients of Keras: checkpoints of graphs know variables by these names.
+        named = inner_optimizer(optimizer) or optimizer
+        with tf.name_scope(named.name if generation == "2" else named._name), tf.init_scope():
+            (optimizer.build if generation == "2" else optimizer._create_all_weights)(variables)
     elif generation is not None and not getattr(optimizer, "built", False):
         optimizer.build(variables)
 
