@@ -160,3 +160,51 @@ def _fixed_scale_and_registration() -> None:
 @pytest.mark.smoke
 def test_a_fixed_scale_and_local_variables():
     run_ranks(_fixed_scale_and_registration, 2)
+
+
+def _counts_of_passes() -> None:
+    """The third of six passes has an infinity, in steps of two; a scale of 8 that grows after 2."""
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    keras_3 = models.is_keras_3()
+    for make, scaling in _optimizers():
+        for inside in (False, True):
+            for updates in (False, True):
+
+                def ours(optimizer, updates=updates):
+                    return hvd.DistributedOptimizer(
+                        optimizer, backward_passes_per_step=2, step_counts_updates=updates
+                    )
+
+                def scaled(optimizer, scaling=scaling):
+                    return scaling(optimizer, initial_scale=8.0, dynamic_growth_steps=2)
+
+                optimizer = scaled(ours(make())) if inside else ours(scaled(make()))
+                w, seen = tf.Variable(0.0), []
+                if keras_3:
+                    optimizer.build([w])
+                for number in range(6):
+                    bad = number == 2 and hvd.rank() == 0
+                    gradient = tf.constant(np.inf if bad else 1.0)
+                    if keras_3:
+                        gradient = gradient * _scale(optimizer)
+                    before = w.numpy()
+                    optimizer.apply_gradients([(gradient, w)])
+                    moved = bool(w.numpy() != before)
+                    seen.append((moved, int(optimizer.iterations), _scale(optimizer)))
+                moved, counts, scales = zip(*seen)
+                case = f"{inside} {updates}"
+                assert moved == (False, True, False, False, False, True), case
+                if keras_3:
+                    assert counts == ((0, 1, 1, 1, 1, 2) if updates else (1, 2, 3, 3, 4, 5)), case
+                    assert scales == (8, 8, 8, 4, 4, 4), case
+                else:
+                    assert counts == ((0, 1, 1, 2, 2, 3) if updates else (1, 2, 3, 4, 5, 6)), case
+                    assert scales == (8, 16, 16, 8, 8, 16), case
+
+
+def test_what_is_counted_over_several_passes():
+    run_ranks(_counts_of_passes, 2)
