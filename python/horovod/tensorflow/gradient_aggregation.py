@@ -14,118 +14,16 @@ import tensorflow as tf
 
 from horovod.tensorflow import _compat
 from horovod.tensorflow.collectives import on_device
-from horovod.tensorflow.reduction import reference
+from horovod.tensorflow.passes import PassCounter, after, local_variable, require_known_shape
+from horovod.tensorflow.reduction import label, reference
 
 __all__ = [
     "LocalGradientAggregationHelper",
-    "PassCounter",
-    "after",
-    "local_variable",
-    "require_known_shape",
     "run_either",
 ]
 
 # What a gradient carries that compute_gradients has returned: the window that it is of.
 _WINDOW = "_hvd_window"
-
-
-def local_variable(initial: tf.Tensor, name: str, shape: list[int | None] | None = None) -> Any:
-    """Makes a variable that is not saved, outside of any function, branch or loop.
-
-    Args:
-      initial: its first value, made in `tf.init_scope`.
-      name: of its ops.
-      shape: where it is to take values of other shapes than `initial`.
-    """
-    return tf.compat.v1.Variable(
-        initial,
-        trainable=False,
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
-        validate_shape=shape is None,
-        shape=shape,
-        use_resource=True,
-        name=name,
-    )
-
-
-def require_known_shape(who: str, variable: Any) -> None:
-    """Raises ValueError unless a variable's shape is known in the graph.
-
-    Args:
-      who: begins the error's text.
-      variable: of compat.v1.
-    """
-    if not variable.shape.is_fully_defined():
-        raise ValueError(
-            f"{who}: variable {variable.name!r} has the shape {variable.shape}; what is kept for "
-            "it between passes needs a shape that is fully known"
-        )
-
-
-class PassCounter:
-    """Counts passes, in a local variable, and says which one ends a step.
-
-    Attributes:
-      graph: the compat.v1 graph that it belongs to; None outside of one.
-      count: the passes since the last step, an int64 variable.
-    """
-
-    def __init__(self, passes_per_step: int) -> None:
-        """Makes a counter.
-
-        Args:
-          passes_per_step: at least 1.
-        """
-        self._passes_per_step = passes_per_step
-        self.graph = _compat.outer_graph()
-        with tf.init_scope():
-            self.count = local_variable(tf.zeros([], tf.int64), "passes")
-
-    def initialised(self, clear: Callable[[tf.Tensor], list[Any]]) -> Any:
-        """Returns the op that initialises the counter, and what goes with it, at first use.
-
-        Args:
-          clear: as for `restart`.
-        """
-        if self.graph is None:
-            return tf.no_op()
-        return _compat.cond(
-            self.count.is_initialized(),
-            lambda: [tf.constant(True)],
-            lambda: after(self.restart(clear), [tf.constant(True)]),
-            "initialised",
-        )[0].op
-
-    def add(self, after: Sequence[Any]) -> tf.Tensor:
-        """Counts a pass.
-
-        Args:
-          after: ops that are to run first.
-
-        Returns:
-          Whether this pass ends a step.
-        """
-        with tf.control_dependencies(after):
-            added = self.count.assign_add(1, read_value=False)
-        with tf.control_dependencies([added]):
-            return self.count.read_value() >= self._passes_per_step
-
-    def restart(self, clear: Callable[[tf.Tensor], list[Any]]) -> list[Any]:
-        """Returns the ops that begin a new step.
-
-        Args:
-          clear: makes those for what goes with the counter; it gets a 0 that TensorFlow does not
-            know to be one.
-        """
-        reset = self.count.assign(0, read_value=False)
-        with tf.control_dependencies([reset]):
-            return [reset, *clear(self.count.read_value())]
-
-
-def after(ops: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns tensors that are there only after some ops have run."""
-    with tf.control_dependencies(list(ops)):
-        return [tf.identity(tensor) for tensor in tensors]
 
 
 class _DenseSum:
@@ -221,7 +119,7 @@ class _Window:
     Attributes:
       variables: their references.
       counter: of the passes.
-      due: in a compat.v1 graph, whether the pass that runs ends a step.
+      due: whether the pass that runs, or was added last, ends a step.
       waits: whether nothing was applied since it took the gradients of a pass.
     """
 
@@ -239,6 +137,7 @@ class _Window:
         for place, (gradient, variable) in enumerate(zip(gradients, variables)):
             if gradient is None or place in self._sums:
                 continue
+            variable = _compat.tensorflow_variable(variable)
             require_known_shape("backward_passes_per_step", variable)
             name = f"sum_{variable.name.split(':')[0]}"
             kind = _Rows if isinstance(gradient, tf.IndexedSlices) else _DenseSum
@@ -356,6 +255,14 @@ class LocalGradientAggregationHelper:
             flat = flat[parts:]
         return results
 
+    @property
+    def ends_step(self) -> tf.Tensor | None:
+        """Whether the pass of the last `compute_gradients` ends a step, a bool of shape [].
+
+        None where no variable ever had a gradient, so that nothing was counted.
+        """
+        return self._windows[-1].due
+
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -448,7 +355,7 @@ def _require_same_kind(who: str, variable: Any, total: Any, result: Any) -> None
     """Raises ValueError if a reduced sum could not stand for what other passes return."""
     if _kind(total) != _kind(result):
         raise ValueError(
-            f"{who}: the gradient of {variable.name!r} was {_kind(total)} and became "
+            f"{who}: the gradient of {label(variable)!r} was {_kind(total)} and became "
             f"{_kind(result)}; with backward_passes_per_step a reduction and transform_gradients "
             "must leave it of its kind"
         )

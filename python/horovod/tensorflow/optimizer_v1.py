@@ -15,14 +15,8 @@ import tensorflow as tf
 from horovod.common.reduce_ops import Adasum
 from horovod.tensorflow import _compat
 from horovod.tensorflow._subclass import OptimizerExtension, extended
-from horovod.tensorflow.gradient_aggregation import (
-    LocalGradientAggregationHelper,
-    PassCounter,
-    after,
-    local_variable,
-    require_known_shape,
-    run_either,
-)
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, run_either
+from horovod.tensorflow.passes import PassCounter, after, local_variable, require_known_shape
 from horovod.tensorflow.reduction import GradientReduction, reference
 
 __all__ = ["distributed_v1_optimizer"]

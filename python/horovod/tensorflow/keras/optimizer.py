@@ -11,8 +11,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow._subclass import Extension
 from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.keras import _override_points
-from horovod.tensorflow.keras.gradient_sums import GradientSums
 from horovod.tensorflow.keras.reducing import StepReduction
 from horovod.tensorflow.reduction import GradientReduction, Transform, check_passes, checked_groups
 
@@ -96,15 +96,20 @@ def distributed_optimizer(
     }
 
     def new_reduction() -> StepReduction:
-        several = backward_passes_per_step > 1
-        return StepReduction(
+        made = StepReduction(
             reduction=GradientReduction(**options),
-            sums=GradientSums(backward_passes_per_step, average_aggregated_gradients)
-            if several
-            else None,
             step_counts_updates=step_counts_updates,
             local_layers=layers,
         )
+        if backward_passes_per_step > 1:
+            made.sums = LocalGradientAggregationHelper(
+                backward_passes_per_step,
+                made.reduce,
+                sparse_as_dense=True,
+                average_aggregated_gradients=average_aggregated_gradients,
+                name=f"{made.reduction.scope}_Sum",
+            )
+        return made
 
     return _override_points.distributed(optimizer, new_reduction(), new_reduction)
 

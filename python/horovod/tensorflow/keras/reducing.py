@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow import _compat
-from horovod.tensorflow.keras.gradient_sums import GradientSums
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.reduction import GradientReduction, label
 
 __all__ = ["StepReduction"]
@@ -22,18 +22,19 @@ class StepReduction:
 
     Attributes:
       reduction: over the ranks.
-      sums: of the backward passes of one step; None when each pass is a step.
       step_counts_updates: whether `optimizer.iterations` counts updates instead of passes.
       local_layers: Keras layers whose gradients stay on their rank.
+      sums: of the backward passes of one step, which `reduce` reduces; None when each pass is a
+        step.
       last: whether the pass that is being applied is the last one of its step, a bool of shape
         []; None outside `aggregate` and `apply_gradients`.
       suspended: whether gradients come reduced already.
     """
 
     reduction: GradientReduction
-    sums: GradientSums | None
     step_counts_updates: bool
     local_layers: Sequence[Any]
+    sums: LocalGradientAggregationHelper | None = None
     last: tf.Tensor | None = None
     suspended: bool = False
 
@@ -88,23 +89,9 @@ class StepReduction:
         variables = [variable for _, variable in pairs]
         if self.sums is None or not pairs:
             return list(zip(self.reduce(gradients, variables), variables))
-        inner = [_compat.tensorflow_variable(variable) for variable in variables]
-        self.last, totals = self.sums.add(gradients, inner)
-
-        def present(values: Sequence[Any]) -> list[Any]:
-            return [value for value, total in zip(values, totals) if total is not None]
-
-        reduced = iter(
-            tf.cond(
-                self.last,
-                lambda: present(self.reduce(totals, variables)),
-                lambda: [tf.zeros_like(total) for total in present(totals)],
-            )
-            if present(totals)
-            else ()
-        )
-        filled = [None if total is None else next(reduced) for total in totals]
-        return list(zip(filled, variables))
+        reduced = self.sums.compute_gradients(gradients, variables)
+        self.last = self.sums.ends_step
+        return list(zip(reduced, variables))
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any] | None = None) -> list[Any]:
         """Transforms gradients and reduces them over the ranks.
