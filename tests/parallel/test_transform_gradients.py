@@ -166,6 +166,14 @@ def _refusals() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             minimize(transform, passes)
+    keras = hvd.DistributedOptimizer(
+        tf.keras.optimizers.SGD(1.0),
+        transform_gradients=lambda pairs: [(None, v) for _, v in pairs],
+        backward_passes_per_step=2,
+    )
+    keras.apply_gradients([(tf.constant(1.0), a)])
+    with pytest.raises(ValueError, match="was dense of float32 and became None"):
+        keras.apply_gradients([(tf.constant(1.0), a)])
     optimizer = hvd.DistributedOptimizer(
         v1.train.GradientDescentOptimizer(1.0), transform_gradients=_capped
     )
