@@ -10,7 +10,13 @@ import pytest
 
 from horovod.runner.check_build import describe_build
 from horovod.runner.environment import rank_environment
-from horovod.runner.report import describe_status, exit_code, list_statuses, signal_name
+from horovod.runner.report import (
+    describe_status,
+    exit_code,
+    list_statuses,
+    other_python,
+    signal_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,42 @@ def test_environment_wins_over_what_is_inherited_but_for_buffering():
     assert got["HOROVOD_RANK"] == "1" and got["HOROVOD_JOB_ID"] == "outer:me"
     assert got["HOROVOD_SECRET_KEY"] == "01" and got["A"] == "b" and got["PYTHONUNBUFFERED"] == ""
     assert base["HOROVOD_RANK"] == "9"
+
+
+def test_another_python_than_the_launchers_is_named(tmp_path, monkeypatch):
+    assert other_python(sys.executable) is None
+    assert other_python("sh") is None
+    assert other_python("no-such-program") is None
+    python = tmp_path / "python3"
+    python.write_text("")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hint = other_python("python3")
+    assert f"python3 is {python}" in hint and sys.executable in hint and "activate" in hint
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("run", "horovodrun -np"), ("init", "horovod.tensorflow"), ("x", "'x'")]
+)
+def test_what_programs_look_for_in_the_package_itself_says_where_it_is(name, words):
+    import horovod
+
+    with pytest.raises(AttributeError, match=words):
+        getattr(horovod, name)
+
+
+@pytest.mark.parametrize(
+    ("cores", "size", "threads"),
+    [(8, 2, ("4", "4", "4")), (7, 3, ("2", "2", "2")), (2, 4, ("1", "2", "1")), (8, 1, None)],
+)
+def test_each_rank_gets_its_share_of_the_cores_unless_it_is_said(monkeypatch, cores, size, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    place = {"rank": 0, "size": size, "hostname": "h", "rendezvous_address": "h:1"}
+    got = rank_environment({}, **place, secret=b"", job_id="me")
+    assert [got.get(name) for name in names] == list(threads or [None] * 3)
+    said = rank_environment({"OMP_NUM_THREADS": "7"}, **place, secret=b"", job_id="me")
+    assert said["OMP_NUM_THREADS"] == "7"
 
 
 def test_check_build_marks_what_is_there(tmp_path):

@@ -125,8 +125,8 @@ std::vector<int64_t> SameShape(const Signature& signature, size_t i, const Aroun
 Status AgreeOnShapes(const Signature& a, int rank_a, const Signature& b, int rank_b);
 Status AgreeOnRows(const Signature& a, int rank_a, const Signature& b, int rank_b);
 
-// InvalidArgument: what the elements are cast to for the way is no such type, or the collective
-// cannot cast.
+// InvalidArgument: the wire dtype is not a narrower float of 16 bits, or the collective cannot
+// cast.
 Status ValidateWireDtype(const Signature& signature);
 
 // What a reduction and its factors must fulfil, and what two ranks must agree on of them.

@@ -5,11 +5,11 @@
 namespace hvd {
 
 CacheKeeper::Place CacheKeeper::Use(const std::shared_ptr<const Signature>& signature,
-                                    CacheId guess, const IsBusy& is_busy,
+                                    CacheId cached_id, const IsBusy& is_busy,
                                     std::vector<Evicted>* evicted) {
   // What was gathered by its id is the cache's own.
-  const bool own = guess != 0 && cache_.Find(guess) == signature;
-  if (const CacheId id = own ? guess : cache_.IdFor(*signature); id != 0) {
+  const bool own = cached_id != 0 && cache_.Find(cached_id) == signature;
+  if (const CacheId id = own ? cached_id : cache_.IdFor(*signature); id != 0) {
     used_.splice(used_.begin(), used_, places_[id]);
     return {id, false};
   }

@@ -36,9 +36,10 @@ class CacheKeeper {
   const Cache& cache() const { return cache_; }
 
   // What all agreed on is about to be sent: its place in the cache, where it is entered now
-  // if need be.  `guess`: its id, if it is cached.  `evicted` gets what had to go for it.
-  Place Use(const std::shared_ptr<const Signature>& signature, CacheId guess, const IsBusy& is_busy,
-            std::vector<Evicted>* evicted);
+  // if need be.  `cached_id`: of what is cached under its key, the same or another; 0: nothing is.
+  // `evicted` gets what had to go for it.
+  Place Use(const std::shared_ptr<const Signature>& signature, CacheId cached_id,
+            const IsBusy& is_busy, std::vector<Evicted>* evicted);
 
   // What is cached of a process set goes.
   void EvictSet(int process_set, std::vector<Evicted>* evicted);

@@ -38,13 +38,14 @@ inline constexpr int kNumFrameTypes = 9;
 // What one rank tells about one tensor, in full.
 struct Announcement {
   enum class What : uint8_t {
-    kReady = 0,     // `signature` says all
-    kRefused = 1,   // this rank found its request wrong; it has told its own caller
-    kWithdrawn = 2  // this rank's caller cancelled
+    kReady = 0,      // `signature` says all
+    kRefused = 1,    // this rank found its request wrong; it has told its own caller
+    kWithdrawn = 2,  // this rank's caller cancelled
+    kDropped = 3     // a gradient's caller cancelled before it was announced
   };
-  static constexpr int kNumWhats = 3;
+  static constexpr int kNumWhats = 4;
   What what = What::kReady;
-  Signature signature;  // of a refused or withdrawn tensor: name, set and kind
+  Signature signature;  // of any but a ready tensor: name, set and kind
   std::string reason;   // of a refusal or withdrawal
 };
 

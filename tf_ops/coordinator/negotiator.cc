@@ -110,6 +110,8 @@ void Negotiator::HearAnnouncement(int rank, const Announcement& announcement, Ti
       return Refuse(rank, announcement, now);
     case Announcement::What::kWithdrawn:
       return Withdraw(rank, announcement);
+    case Announcement::What::kDropped:
+      return Drop(rank, s);
   }
 }
 
@@ -184,6 +186,17 @@ void Negotiator::Withdraw(int rank, const Announcement& announcement) {
   DropFinished(key);
 }
 
+void Negotiator::Drop(int rank, const Signature& signature) {
+  const Key key = KeyOf(signature);
+  const size_t member = *MemberOf(signature.process_set, rank);
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return;
+  const auto next = std::find_if(found->second.begin(), found->second.end(),
+                                 [member](const Entry& entry) { return !entry.came[member]; });
+  if (next != found->second.end() && next->failed) next->came[member] = true;
+  DropFinished(key);
+}
+
 Negotiator::Entry& Negotiator::EntryFor(const Key& key, size_t member, Time now) {
   std::deque<Entry>& queue = entries_[key];
   for (Entry& entry : queue) {
@@ -225,7 +238,8 @@ Status Negotiator::LeftStatus(int rank, const Signature& s) const {
   text += because == rank
               ? "will not take part"
               : StrCat("with it the way to ", world_.RankText(rank), ", which it spoke for");
-  text += "; give every rank as many steps, or stop them all at the same one";
+  text += s.gradient ? "; give every rank as many steps, or stop them all at the same one"
+                     : "; call it on every rank, as often on one as on another";
   return s.gradient ? Status::OutOfRange(text) : Status::Shutdown(text);
 }
 

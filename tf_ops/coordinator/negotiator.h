@@ -117,6 +117,8 @@ class Negotiator {
   void Come(int rank, const SignaturePtr& signature, Time now);
   void Refuse(int rank, const Announcement& announcement, Time now);
   void Withdraw(int rank, const Announcement& announcement);
+  // The rank has heard, by ending itself, of the failure that it was to be told when it came.
+  void Drop(int rank, const Signature& signature);
   // Turns the bits gathered for a key, or for all, into entries, which know each rank.
   void Expand(const Key& key);
   void ExpandAll();

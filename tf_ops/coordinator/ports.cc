@@ -44,10 +44,11 @@ void Gathering::Come(int port, std::vector<int64_t> sizes) {
 }
 
 void Gathering::ForRanks(const std::function<void(int, std::vector<int64_t>)>& visit) const {
+  static const std::vector<int64_t> kNone;
   for (int port = 0; port < ports_->size(); ++port) {
     if (!came(port)) continue;
     const std::vector<int>& members = ports_->Members(set_, port);
-    const std::vector<int64_t> sizes = sizes_.empty() ? std::vector<int64_t>() : sizes_[port];
+    const std::vector<int64_t>& sizes = sizes_.empty() ? kNone : sizes_[port];
     const size_t each = members.empty() ? 0 : sizes.size() / members.size();
     for (size_t m = 0; m < members.size(); ++m) {
       visit(members[m], {sizes.begin() + m * each, sizes.begin() + (m + 1) * each});

@@ -80,7 +80,7 @@ std::vector<RequestQueue::Outgoing> RequestQueue::TakeLines() {
       line.request->state = Request::State::kAnnounced;
       continue;
     }
-    line.what = What::kRefused;
+    line.what = line.request->signature.gradient ? What::kDropped : What::kRefused;
     in_flight_.erase(ViewOf(line.request->signature));
     by_id_.erase(line.request->id);
   }
@@ -100,9 +100,8 @@ std::vector<Report> RequestQueue::TakeReports(int rank, const Cache& cache) {
       continue;
     }
     Request& request = *line.request;
-    if (line.what == What::kRefused) {
-      // Of a gradient nobody need hear, as its withdrawal fails nobody (Negotiator::Withdraw).
-      if (!request.signature.gradient) tell({line.what, request.signature, kCancelled});
+    if (line.what == What::kRefused || line.what == What::kDropped) {
+      tell({line.what, request.signature, kCancelled});
       cancelled.push_back(std::move(line.request));
       continue;
     }

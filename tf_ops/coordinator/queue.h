@@ -91,7 +91,7 @@ class RequestQueue {
   };
 
   // What is to be told, each line of a request in its next state; a cancelled one that nobody
-  // has heard of is out, and its line a refusal.
+  // has heard of is out, and its line says so.
   std::vector<Outgoing> TakeLines();
   void FailWhere(const Ending& ending, bool announced_too);
   // Takes what is not scheduled out, in the order it came, where `which` says so.  REQUIRES: mutex_

@@ -35,7 +35,8 @@ struct Request {
   State state = State::kQueued;  // guarded by the queue's lock
   uint64_t id = 0;               // what Cancel() takes; never 0; guarded too
   bool cancelled = false;        // guarded too
-  uint32_t reported_as = 0;      // the cache id by which it was announced; 0: in full
+  // The control thread's: the cache id by which it was announced; 0: in full.
+  uint32_t reported_as = 0;
 };
 
 }  // namespace hvd

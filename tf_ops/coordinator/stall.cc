@@ -109,7 +109,8 @@ void Negotiator::FailMismatches(Time now) {
     const Status status = Status::FailedPrecondition(StrCat(
         "names that cannot match: no tensor is pending on all ranks of process set ", set,
         ", and nobody called for ", WholeSeconds(now - last_heard_[set]), " s: ", Join(lines, 16),
-        "; run the same collectives under the same names on all ranks"));
+        "; run the same collectives under the same names on all ranks, and as many steps of each "
+        "loop"));
     for (auto& [key, entry] : stuck) {
       for (size_t m = 0; m < entry->came.size(); ++m) entry->came[m] = true;
       Fail(key, entry, {status});

@@ -1,8 +1,8 @@
 // float16 (IEEE 754 binary16) and bfloat16 to and from float32.
 //
-// Rounds to nearest, ties to even; overflow gives infinity; a NaN keeps its first bits and
-// becomes a quiet one.  Plain integer code, so every machine gives the same bits: those of the
-// instructions of x86 (F16C), which are used where a machine has them.
+// Rounds to nearest, ties to even; overflow gives infinity; a NaN keeps its first bits, and
+// that of a float16 becomes a quiet one.  Plain integer code, so every machine gives the same bits:
+// those of the instructions for float16 of x86 (F16C), which are used where a machine has them.
 
 #ifndef TF_OPS_DEVICE_HALF_H_
 #define TF_OPS_DEVICE_HALF_H_

@@ -37,10 +37,17 @@ struct Reduction {
 void ReduceInOrder(DType dtype, const Reduction& reduction, const void* const* contributions, int n,
                    void* out, int64_t count);
 
+// How results are written.
+enum class Store {
+  kCached,
+  kStreamed,  // past the caches: for so many that whoever reads them finds none there anyway
+};
+
 // The same, rounded once more: the result, of `dtype`, is cast to `out_dtype`.  `out` is none of
 // the contributions.
 void ReduceInOrderTo(DType out_dtype, DType dtype, const Reduction& reduction,
-                     const void* const* contributions, int n, void* out, int64_t count);
+                     const void* const* contributions, int n, void* out, int64_t count,
+                     Store store = Store::kCached);
 
 // out[i] = in[i], rounded to nearest, ties to even, where `to` is narrower; float64 to 16 bits by
 // way of float32.  Of equal types it is a copy.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 __all__ = ["OWN_VARIABLES", "rank_environment"]
@@ -25,6 +26,22 @@ OWN_VARIABLES = frozenset(
 )
 
 
+def _thread_shares(size: int) -> dict[str, str]:
+    """Returns how many threads TensorFlow and OpenMP may use in each of several ranks of a host.
+
+    By itself each would use all cores, and the ranks would take turns.  Ops that wait must not keep
+    others from running, so two of them can at any rate.
+    """
+    if size == 1:
+        return {}
+    share = max(len(os.sched_getaffinity(0)) // size, 1)
+    return {
+        "TF_NUM_INTRAOP_THREADS": str(share),
+        "TF_NUM_INTEROP_THREADS": str(max(share, 2)),
+        "OMP_NUM_THREADS": str(share),
+    }
+
+
 def rank_environment(
     base: Mapping[str, str],
     *,
@@ -36,6 +53,8 @@ def rank_environment(
     job_id: str,
 ) -> dict[str, str]:
     """Makes the environment of one rank of a job on one host.
+
+    What `base` has wins, but for the names of HOROVOD_, OMPI_ and PMI_ that say where a rank is.
 
     Args:
       base: what the rank inherits, the knobs included.
@@ -69,6 +88,7 @@ def rank_environment(
     return {
         # A pipe makes Python hold its output back, and a killed rank would lose its last words.
         "PYTHONUNBUFFERED": "1",
+        **_thread_shares(size),
         **base,
         **{name: str(number) for name, number in place.items()},
         "HOROVOD_HOSTNAME": hostname,

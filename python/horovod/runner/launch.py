@@ -14,6 +14,7 @@ from horovod.runner.knobs import knob_names
 from horovod.runner.misspelt import misspelt
 from horovod.runner.options import Options, parse_options
 from horovod.runner.rendezvous_server import RendezvousServer
+from horovod.runner.report import other_python
 
 __all__ = ["main"]
 
@@ -57,7 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
     try:
-        return _run(options)
+        code = _run(options)
+        hint = other_python(program) if code else None
+        if hint:
+            print(f"horovodrun: {hint}", file=sys.stderr)
+        return code
     except OSError as error:
         print(f"horovodrun: the job cannot be started: {error}", file=sys.stderr)
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN

@@ -1,14 +1,17 @@
-"""How the launcher words the way ranks ended.  Pure.
+"""How the launcher words the way ranks ended.
 
 An exit status is written as Python's subprocess does: the exit code, or minus the signal.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 
-__all__ = ["describe_status", "exit_code", "list_statuses", "signal_name"]
+__all__ = ["describe_status", "exit_code", "list_statuses", "other_python", "signal_name"]
 
 
 def signal_name(signum: int) -> str:
@@ -54,4 +57,21 @@ def list_statuses(statuses: Mapping[int, int | None], ended_by_us: Sequence[int]
     return "; ".join(
         f"rank {first}: {text}" if first == last else f"ranks {first}-{last}: {text}"
         for first, last, text in parts
+    )
+
+
+def other_python(program: str) -> str | None:
+    """Returns a hint where ranks ran in another Python than the launcher, such as without its venv.
+
+    Args:
+      program: the first word of the ranks' command.
+    """
+    found = shutil.which(program)
+    if found is None or not os.path.basename(program).startswith("python"):
+        return None
+    if os.path.dirname(os.path.abspath(found)) == os.path.dirname(os.path.abspath(sys.executable)):
+        return None
+    return (
+        f"{program} is {os.path.abspath(found)}, and this horovodrun belongs to {sys.executable}; "
+        "if a module was not found, activate that environment or name its python"
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,7 @@ _NOT_IN_NODE_NAMES = re.compile(r"[^A-Za-z0-9_.\-/]")
 _FIRST_OF_NODE_NAME = re.compile(r"[A-Za-z0-9.]")
 
 
+@functools.cache
 def function_of(op_type: str) -> Any:
     """Returns the function of a raw op, `horovod_allreduce` for "HorovodAllreduce"."""
     return getattr(_ops.library(), re.sub(r"(?<!^)(?=[A-Z])", "_", op_type).lower())

@@ -9,28 +9,24 @@ struct Case {
   const char* node;
   const char* given;
   bool ignore_scope;
-  const char* loops;
   const char* want;
 };
 
 TEST(WireName, EveryRule) {
   for (const Case& c : {
-           Case{"x", "", false, "", "x"},
-           Case{"scope/x_1", "", false, "", "scope/x_1"},
-           Case{"scope/x", "", true, "", "x"},
-           Case{"HorovodAllreduce", "given", false, "", "given"},
-           Case{"call/HorovodAllreduce", "given", false, "", "call/given"},
+           Case{"x", "", false, "x"},
+           Case{"scope/x_1", "", false, "scope/x_1"},
+           Case{"scope/x", "", true, "x"},
+           Case{"HorovodAllreduce", "given", false, "given"},
+           Case{"call/HorovodAllreduce", "given", false, "call/given"},
            // TensorFlow's counters go, names that only look like them stay.
-           Case{"PartitionedCall/_12/x", "", false, "", "PartitionedCall/x"},
-           Case{"_12/_3/x", "", false, "", "x"},
-           Case{"a/_b1/_/12/x", "", false, "", "a/_b1/_/12/x"},
+           Case{"PartitionedCall/_12/x", "", false, "PartitionedCall/x"},
+           Case{"_12/_3/x", "", false, "x"},
+           Case{"a/_b1/_/12/x", "", false, "a/_b1/_/12/x"},
            // The same function called twice in a step.
-           Case{"PartitionedCall_1/_7/x", "", false, "", "PartitionedCall_1/x"},
-           // One node of a loop, in flight several times.
-           Case{"while/x", "", false, "@0", "while/x@0"},
-           Case{"while/x", "", false, "@3", "while/x@3"},
+           Case{"PartitionedCall_1/_7/x", "", false, "PartitionedCall_1/x"},
        }) {
-    EXPECT_EQ(WireName(c.node, c.given, c.ignore_scope, c.loops), c.want);
+    EXPECT_EQ(WireName(c.node, c.given, c.ignore_scope), c.want);
   }
 }
 

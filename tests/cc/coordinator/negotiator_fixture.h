@@ -52,6 +52,7 @@ class NegotiatorTest : public testing::Test {
   void Ready(int rank, const Signature& s) { Say(rank, What::kReady, s); }
   void Refuse(int rank, const Signature& s) { Say(rank, What::kRefused, s, "no"); }
   void Withdraw(int rank, const Signature& s) { Say(rank, What::kWithdrawn, s, "cancelled"); }
+  void Drop(int rank, const Signature& s) { Say(rank, What::kDropped, s, "cancelled"); }
   // `rank`, a child of rank 0 without children, or rank 0 itself, sets a bit.
   void Bit(int rank, CacheId id, std::vector<int64_t> sizes = {}) {
     negotiator_->Hear(rank, {Report::What::kSubtreeReady, rank, {{id, std::move(sizes)}}, {}},

@@ -102,6 +102,23 @@ TEST_F(NegotiatorTest, AWithdrawnGradientIsAsIfItHadNotCome) {
   EXPECT_EQ(Flush(), Lines({"g!4>0"}));
 }
 
+TEST_F(NegotiatorTest, ADroppedGradientPaysWhatItWasOwedAndNothingElse) {
+  Signature gradient = Tensor("g");
+  gradient.gradient = true;
+  Drop(1, gradient);
+  EXPECT_FALSE(negotiator_->waiting());
+  Refuse(0, gradient);
+  Drop(1, gradient);  // its step has ended, and the next one is not to hear of it
+  Ready(1, gradient);
+  Ready(2, gradient);
+  EXPECT_EQ(Flush(), Lines({"g!3>2"}));
+  Ready(0, gradient);
+  Drop(2, gradient);
+  EXPECT_EQ(Flush(), Lines({}));
+  Ready(2, gradient);
+  EXPECT_EQ(Flush(), Lines({"g>012"}));
+}
+
 TEST_F(NegotiatorTest, AWithdrawalOfWhatIsScheduledIsTooLate) {
   for (int rank = 0; rank < 3; ++rank) Ready(rank, Tensor("a"));
   Withdraw(1, Tensor("a"));

@@ -30,14 +30,14 @@ class QueueTest : public testing::Test {
     return id;
   }
 
-  // "#7" a bit, "+a" in full, "!a" a refusal, "-a" a withdrawal.
+  // "#7" a bit, "+a" in full, "!a" a refusal, "-a" a withdrawal, "~a" a dropped gradient.
   std::vector<std::string> Reports() {
     std::vector<std::string> out;
     for (const Report& report : queue_.TakeReports(3, cache_)) {
       EXPECT_EQ(report.rank, 3);
       for (const CachedReady& r : report.ready) out.push_back("#" + std::to_string(r.id));
       if (report.what != Report::What::kAnnouncement) continue;
-      const char* const marks = "+!-";
+      const char* const marks = "+!-~";
       out.push_back(marks[static_cast<int>(report.announcement.what)] +
                     report.announcement.signature.name);
     }
@@ -95,7 +95,7 @@ TEST_F(QueueTest, CancelledBeforeAnybodyHeardItEndsHereAndIsRefused) {
   EXPECT_EQ(Reports(), Lines({"+a"}));
 }
 
-TEST_F(QueueTest, AGradientCancelledBeforeAnybodyHeardOfItIsNotToldOf) {
+TEST_F(QueueTest, AGradientCancelledBeforeAnybodyHeardOfItIsDropped) {
   auto request = std::make_shared<Request>();
   request->signature = Tensor("g");
   request->signature.gradient = true;
@@ -103,7 +103,7 @@ TEST_F(QueueTest, AGradientCancelledBeforeAnybodyHeardOfItIsNotToldOf) {
   uint64_t id = 0;
   EXPECT_TRUE(queue_.Add(request, &id).ok());
   queue_.Cancel(id);
-  EXPECT_EQ(Reports(), Lines({}));
+  EXPECT_EQ(Reports(), Lines({"~g"}));
   EXPECT_EQ(done_, Lines({"Cancelled"}));
 }
 

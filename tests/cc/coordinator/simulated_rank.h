@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +97,25 @@ struct SimulatedRank {
                                          &runner);
     loop->Begin(now);
   }
+};
+
+using Called = std::pair<int, std::string>;  // process set, name
+
+// And the program that it runs.
+struct Rank : SimulatedRank {
+  int steps = 0;  // it joins after so many, where ranks join
+  int step = 0;
+  bool joined = false;
+  std::vector<Signature> to_do;  // of this step, in this rank's order
+  std::map<Called, int> times;   // how often it came to a name
+  std::map<uint64_t, Called> pending;
+  std::set<uint64_t> to_give_up;                 // of pending
+  std::map<uint64_t, const Request*> gradients;  // of pending
+  int removing = 0;                              // the set whose removal is of this step
+  uint64_t last_run = 0;
+  bool stopped = false;  // Stop() was called
+  bool over = false;     // its loop has ended
+  bool dead = false;
 };
 
 }  // namespace hvd

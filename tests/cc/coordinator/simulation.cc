@@ -19,7 +19,6 @@ namespace hvd {
 namespace {
 
 using Time = Clock::time_point;
-using Name = std::pair<int, std::string>;  // process set, name
 
 // Thrown by a check; caught by RunHistory.
 struct Wrong {
@@ -38,21 +37,6 @@ struct Instance {
   bool refused = false;
   bool disturbed = false;  // refused, cancelled or disagreed about by somebody
   std::set<std::string> shapes;
-};
-
-struct Rank : SimulatedRank {
-  int steps = 0;  // it joins after so many, where ranks join
-  int step = 0;
-  bool joined = false;
-  std::vector<Signature> to_do;  // of this step, in this rank's order
-  std::map<Name, int> times;     // how often it came to a name
-  std::map<uint64_t, Name> pending;
-  std::set<uint64_t> to_give_up;  // of pending
-  int removing = 0;               // the set whose removal is of this step
-  uint64_t last_run = 0;
-  bool stopped = false;  // Stop() was called
-  bool over = false;     // its loop has ended
-  bool dead = false;
 };
 
 class History {
@@ -307,7 +291,7 @@ class History {
 
   void Bring(int r, Signature s) {
     Rank& rank = ranks_[r];
-    const Name name{s.process_set, s.name};
+    const Called name{s.process_set, s.name};
     const int k = rank.times[name]++;
     Instance& instance = instances_[{name, k}];
     ++instance.brought;
@@ -322,7 +306,7 @@ class History {
       return;
     }
     // What does not stand against running together, but makes another cache entry.
-    s.gradient = Pick(0, 99) < o_.odd_percent;
+    s.gradient = Pick(0, 99) < o_.odd_percent && abandoned_.count(name) == 0;
     if (!joins && !changes_sets && Pick(0, 99) < o_.disagree_percent) {
       s.shapes[0].push_back(1 + r);
       instance.disturbed = true;
@@ -333,6 +317,7 @@ class History {
     request->done = [this, r, raw, name, k, joins](const Status& status) {
       Check(ranks_[r].pending.erase(raw->id) == 1, "a request is done twice");
       ranks_[r].to_give_up.erase(raw->id);
+      ranks_[r].gradients.erase(raw->id);
       Instance& i = instances_[{name, k}];
       // A gradient that was withdrawn is waited for.
       if (raw->signature.gradient && status.code() == Code::kCancelled) {
@@ -348,6 +333,7 @@ class History {
     const Status status = rank.queue->Add(request, &id);
     if (status.ok()) {
       rank.pending[id] = name;
+      if (s.gradient) rank.gradients[id] = raw;
       if (rank.step == o_.steps && abandoned_.count(name) > 0) rank.to_give_up.insert(id);
     } else {
       Check(status.code() != Code::kInvalidArgument, status.message());
@@ -359,7 +345,13 @@ class History {
 
   void Cancel(int r, uint64_t id) {
     Rank& rank = ranks_[r];
-    const Name name = rank.pending[id];
+    // What is dropped before it is announced, or again, may pay a debt: whether, nobody here knows.
+    const auto gradient = rank.gradients.find(id);
+    if (gradient != rank.gradients.end() &&
+        (o_.cache_capacity > 0 || gradient->second->state != Request::State::kAnnounced)) {
+      return;
+    }
+    const Called name = rank.pending[id];
     instances_[{name, rank.times[name] - 1}].disturbed = true;
     rank.queue->Cancel(id);
   }
@@ -470,8 +462,8 @@ class History {
   std::vector<Rank> ranks_;
   std::vector<SetChange> set_changes_;          // by step
   std::map<std::pair<int, int>, int> version_;  // by step and tensor
-  std::map<Name, std::set<int>> abandoned_;     // in the last step: who brings it
-  std::map<std::pair<Name, int>, Instance> instances_;
+  std::map<Called, std::set<int>> abandoned_;   // in the last step: who brings it
+  std::map<std::pair<Called, int>, Instance> instances_;
   std::map<uint64_t, std::string> stream_;
   struct Collective {
     std::set<int> begun;  // ranks

@@ -42,7 +42,8 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
     if (c->HasAttr(name)) OP_REQUIRES_OK(c, c->GetAttr(name, value));
   };
   read("tensor_name", &tensor_name_);
-  read("ignore_name_scope", &ignore_name_scope_);
+  bool ignore_name_scope = false;
+  read("ignore_name_scope", &ignore_name_scope);
   read("gradient", &gradient_);
   read("process_set_id", &process_set_);
   read("reduce_op", &reduce_op_);
@@ -52,19 +53,18 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
   read("postscale_factor", &postscale_);
   read("num_tensors", &num_tensors_);
   grouped_ = c->HasAttr("num_tensors");
+  name_ = WireName(c->def().name(), tensor_name_, ignore_name_scope);
 }
 
 void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
-  std::string given = tensor_name_;
+  std::string name = name_;
   // An eager op runs on the thread that called it, and its node is named like its type.  The name
   // is taken in any case, which tells the caller that the kernel has run.
   if (name_view() == row_.op) {
     const char* const next = hvd_take_next_name();
-    if (given.empty()) given = next;
+    if (tensor_name_.empty() && *next != '\0') name = next;
   }
-  const std::string name =
-      WireName(std::string(name_view()), given, ignore_name_scope_,
-               loops_.TextOf(c->frame_iter().frame_id, c->frame_iter().iter_id));
+  name += loops_.TextOf(c->frame_iter().frame_id, c->frame_iter().iter_id);
   hvd_request request = {};
   request.name = name.c_str();
   request.kind = row_.kind;

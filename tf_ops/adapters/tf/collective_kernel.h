@@ -25,11 +25,11 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
 
   const OpRow& row_;
   LoopFrames loops_;
-  int num_tensors_;  // inputs that are tensors of the collective
+  std::string name_;  // on the wire, but for what is known when it runs
+  int num_tensors_;   // inputs that are tensors of the collective
   bool grouped_ = false;
   // Attributes; those that the op lacks keep these values.
   std::string tensor_name_;
-  bool ignore_name_scope_ = false;
   bool gradient_ = false;
   int process_set_ = 0;
   int reduce_op_ = HVD_SUM;

@@ -3,16 +3,14 @@
 // TensorFlow tells a kernel its loop by a number that is hashed from the names of the loops
 // around the node and from the turns of the outer ones (PropagatorState in
 // core/common_runtime/propagator_state.h).  A name may hold a counter, "/_12", which differs
-// between ranks.  But a loop's name is the beginning of the name of each node in it; so the
-// hash can be made again and the turn of the outer loop found by trying.
+// between ranks.  But a loop's name is the beginning of the name of each node in it, so the
+// hash can be made again; and it can be undone, which gives the turn of the outer loop.
 
 #ifndef TF_OPS_ADAPTERS_TF_LOOP_FRAMES_H_
 #define TF_OPS_ADAPTERS_TF_LOOP_FRAMES_H_
 
 #include <cstdint>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace hvd_tf {
@@ -30,25 +28,20 @@ class LoopFrames {
   LoopFrames(const std::string& node, FrameHash hash);
 
   // "@3" in the fourth turn of a loop, "@2:3" where that is in the third turn of another, ""
-  // outside of loops.  Below that, and beyond the outer loop's first million turns, TensorFlow's
-  // number stands for the outer loops, "@#14695:3", which ranks with other graphs may not share.
-  std::string TextOf(uint64_t frame, int64_t iteration);
+  // outside of loops.  In more than two loops, or in one whose name is not the beginning of the
+  // node's, TensorFlow's number stands for the outer loops, "@#14695:3", which ranks with other
+  // graphs may not share.
+  std::string TextOf(uint64_t frame, int64_t iteration) const;
 
  private:
-  // An inner loop: the number of the outer one, and the hash of its own name.
-  struct Nested {
-    uint64_t outer;
-    uint64_t inner;
-  };
-  bool IsAt(const Nested& loops, int64_t turn, uint64_t frame) const;
-  // The outer loop's turn; -1: there is none.  REQUIRES: mutex_ is held.
-  int64_t OuterTurn(uint64_t frame);
+  // The turn of the outer loop of two; -1: there are no two.
+  int64_t OuterTurn(uint64_t frame) const;
+  // The `turn` for which TensorFlow combines it with the hash of a loop's name to `hash`; -1: none.
+  int64_t TurnOf(uint64_t hash, uint64_t name) const;
 
   const FrameHash hash_;
-  std::mutex mutex_;
-  std::vector<uint64_t> single_;  // the numbers of frames that are in no other
-  std::vector<Nested> nested_;    // what the node may be in; once known, that alone
-  int64_t last_ = 0;              // turn of the outer loop
+  std::vector<uint64_t> names_;   // hashes of what the loops around the node may be called
+  std::vector<uint64_t> single_;  // of each, the number of its frame where it is in no other loop
 };
 
 }  // namespace hvd_tf

@@ -14,15 +14,14 @@ bool IsCounter(const std::string& part) {
 
 }  // namespace
 
-std::string WireName(const std::string& node, const std::string& given, bool ignore_scope,
-                     const std::string& loops) {
+std::string WireName(const std::string& node, const std::string& given, bool ignore_scope) {
   std::string path;
   size_t begin = 0;
   for (size_t slash; (slash = node.find('/', begin)) != std::string::npos; begin = slash + 1) {
     const std::string part = node.substr(begin, slash - begin);
     if (!IsCounter(part)) path += part + "/";
   }
-  return (ignore_scope ? "" : path) + (given.empty() ? node.substr(begin) : given) + loops;
+  return (ignore_scope ? "" : path) + (given.empty() ? node.substr(begin) : given);
 }
 
 }  // namespace hvd_tf

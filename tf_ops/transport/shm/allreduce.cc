@@ -13,6 +13,8 @@ namespace {
 
 // Up to here one step with more reading is faster than two with less.
 constexpr int64_t kSmallBytes = 16 << 10;
+// From here on results are gone from the caches before anybody reads them.
+constexpr int64_t kStreamedBytes = 8 << 20;
 
 }  // namespace
 
@@ -27,6 +29,9 @@ ShmAllreduce::ShmAllreduce(ShmRank* rank, const std::shared_ptr<const HostRanks>
       block_(static_cast<int64_t>(rank->layout().slot_bytes / item_bytes_)),
       blocks_((total_ + block_ - 1) / block_),
       sliced_(n() > 2 && total_ * static_cast<int64_t>(item_bytes_) > kSmallBytes),
+      store_(total_ * static_cast<int64_t>(ItemBytes(call.in_memory())) >= kStreamedBytes
+                 ? Store::kStreamed
+                 : Store::kCached),
       inputs_(call),
       outputs_(call),
       found_(n()),
@@ -143,7 +148,7 @@ Status ShmAllreduce::Take() {
     outputs_.ForPieces(count, [&](const Segment& s, int64_t offset, int64_t elements, int64_t at) {
       for (int r = 0; r < n(); ++r) contributions_[r] = found_[r] + at * item_bytes_;
       ReduceInOrderTo(call_.in_memory(), call_.dtype, call_.reduction, contributions_.data(), n(),
-                      s.out + offset * out_item, elements);
+                      s.out + offset * out_item, elements, store_);
     });
   }
   ++taken_;

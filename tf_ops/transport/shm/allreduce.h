@@ -74,6 +74,7 @@ class ShmAllreduce {
   const int64_t block_;  // elements
   const int64_t blocks_;
   const bool sliced_;  // with the second step
+  const Store store_;
   SegmentView inputs_;
   SegmentView outputs_;
   std::vector<const std::byte*> found_;     // block in each rank's slot
