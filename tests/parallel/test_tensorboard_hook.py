@@ -103,9 +103,11 @@ def _bad_arguments(logdir: str) -> None:
     for wrong in (0, None, 1.5, "9"):
         with pytest.raises(ValueError, match="save_steps="):
             hvd.TensorBoardHook(logdir, save_steps=wrong)
-    for wrong in (None, 3, ""):
-        with pytest.raises(ValueError, match="logdir="):
-            hvd.TensorBoardHook(wrong)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(logdir).parent)  # where a hook that is not refused writes
+        for wrong in (None, 3, ""):
+            with pytest.raises(ValueError, match="logdir="):
+                hvd.TensorBoardHook(wrong)
     for wrong in (3.5, b"loss", [tf.constant(1.0)], lambda: 1.0):
         with pytest.raises(ValueError, match=r"loss=.*; pass a tensor"):
             hvd.TensorBoardHook(logdir, loss=wrong)
