@@ -175,6 +175,12 @@ def _what_cannot_be_broadcast() -> None:
             with pytest.raises(tf.errors.FailedPreconditionError, match=r"rank 1.*is None"):
                 broadcast([mine, mine], 0)
         assert mine.numpy() == rank
+        if rank == 1:
+            with pytest.raises(ValueError, match="is None"):
+                broadcast({"a": None, "b": mine}.values(), 0)
+        else:
+            with pytest.raises(tf.errors.FailedPreconditionError, match=r"rank 1.*is None"):
+                broadcast({"a": mine, "b": mine}.values(), 0)
         mine.assign(float(rank))
         broadcast([mine], 1)  # nothing is left over
         assert mine.numpy() == 1.0

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from horovod.tensorflow import _compat
 
-__all__ = ["is_variable", "listed_variables", "require_whole_number"]
+__all__ = ["is_variable", "listed", "listed_variables", "require_whole_number"]
 
 
 def require_whole_number(who: str, name: str, value: Any) -> None:
@@ -40,6 +40,18 @@ def _is_value(value: Any) -> bool:
     return isinstance(value, numbers.Number)
 
 
+def listed(things: Any) -> list[Any] | None:
+    """Makes a list of an iterable; None of what is none, or is one thing: text, variable, value."""
+    if (
+        not isinstance(things, Iterable)
+        or isinstance(things, (str, bytes))
+        or is_variable(things)
+        or _is_value(things)
+    ):
+        return None
+    return list(things)
+
+
 def listed_variables(who: str, variables: Any, *, values: bool = False) -> list[Any]:
     """Makes a list of variables.
 
@@ -51,17 +63,12 @@ def listed_variables(who: str, variables: Any, *, values: bool = False) -> list[
     Raises:
       ValueError: it is none, or something in it is no variable.
     """
-    if (
-        not isinstance(variables, Iterable)
-        or isinstance(variables, (str, bytes))
-        or is_variable(variables)
-        or _is_value(variables)
-    ):
+    found = listed(variables)
+    if found is None:
         raise ValueError(
             f"{who}: variables={variables!r}; pass a list of variables, such as model.variables"
         )
-    listed = list(variables)
-    for place, variable in enumerate(listed):
+    for place, variable in enumerate(found):
         if variable is None:
             raise ValueError(f"{who}: variables[{place}] is None; leave it out")
         if not is_variable(variable) and not (values and _is_value(variable)):
@@ -69,4 +76,4 @@ def listed_variables(who: str, variables: Any, *, values: bool = False) -> list[
                 f"{who}: variables[{place}] is {variable!r}, which is no variable; pass a list of "
                 "variables, such as model.variables"
             )
-    return listed
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from horovod.common import core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
-from horovod.tensorflow.arguments import listed_variables
+from horovod.tensorflow.arguments import listed, listed_variables
 from horovod.tensorflow.collectives import broadcast
 from horovod.tensorflow.reduction import label
 
@@ -63,8 +63,8 @@ def broadcast_variables(
         return broadcast_(variables, root_rank, process_set=process_set)
     by_place = _compat.graph_is_eager_outside()
     assigned = []
-    listed = _listed("broadcast_variables", variables, process_set, at_once=False)
-    for variable, name in zip(listed, _names(listed)):
+    found = _listed("broadcast_variables", variables, process_set, at_once=False)
+    for variable, name in zip(found, _names(found)):
         value = broadcast(variable, root_rank, name=name, process_set=process_set)
         assigned.append(variable.assign(value))
     return None if by_place else tf.group(*assigned)
@@ -87,10 +87,10 @@ def _listed(
     """
     _raw.require_init(who)
     number = _raw.id_of(process_set, who)
-    given = list(variables) if isinstance(variables, Iterator) else variables
+    given = listed(variables)
     try:
-        listed = listed_variables(who, given)
-        for variable in listed:
+        found = listed_variables(who, variables if given is None else given)
+        for variable in found:
             dtype = _compat.tensorflow_variable(variable).dtype.base_dtype.name
             if dtype not in core.DTYPES:
                 text = (
@@ -101,11 +101,11 @@ def _listed(
                 raise tf.errors.InvalidArgumentError(None, None, text)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         if _compat.executing_eagerly():
-            awaited = len(given) if at_once and isinstance(given, (list, tuple)) else 1
+            awaited = len(given) if at_once and given is not None else 1
             for place in range(awaited):
                 _raw.refuse("HorovodBroadcast", _PLACE.format(place), number, error)
         raise
-    return listed
+    return found
 
 
 def _names(variables: Sequence[Any]) -> list[str]:
@@ -146,13 +146,12 @@ def broadcast_(
       ValueError: `init()` was not called; or something is no variable.
       tf.errors.FailedPreconditionError: the ranks' variables differ in shape or dtype.
       tf.errors.InvalidArgumentError: a variable's dtype is none of these, such as string; the root
-        is no rank of the set; or, in eager code, a variable
-        has no value yet.
+        is no rank of the set; or, in eager code, a variable has no value yet.
       HorovodInternalError: in eager code, a rank was lost or has left.
     """
-    listed = _listed("broadcast_", variables, process_set, at_once=True)
+    found = _listed("broadcast_", variables, process_set, at_once=True)
     kinds: dict[Any, list[tuple[Any, str]]] = {}  # what one op can take
-    for variable, wire_name in zip(listed, _names(listed)):
+    for variable, wire_name in zip(found, _names(found)):
         inner = _compat.tensorflow_variable(variable)
         kind = None if hasattr(inner, "handle") else inner.dtype
         kinds.setdefault(kind, []).append((inner, wire_name))
