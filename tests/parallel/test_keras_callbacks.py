@@ -224,10 +224,10 @@ def _learning_rates() -> None:
     ):
         got, _, _ = rates(warmup(0.8, **{"warmup_epochs": 1, **options}))
         np.testing.assert_allclose(got, np.array(steps) * 0.8, rtol=1e-6, err_msg=str(options))
-    for wrong in ({"warmup_epochs": -1}, {"warmup_epochs": "3"}, {"warmup_epochs": None}):
-        with pytest.raises(ValueError, match="warmup_epochs="):
-            warmup(0.8, **wrong)
-    for wrong in (0, -2, "a", 1.5):
+    for wrong in (-1, "3", None, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"warmup_epochs=.*; it must be a finite number, 0"):
+            warmup(0.8, warmup_epochs=wrong)
+    for wrong in (0, -2, "a", 1.5, True):
         with pytest.raises(ValueError, match="steps_per_epoch="):
             warmup(0.8, steps_per_epoch=wrong)
 
@@ -257,9 +257,12 @@ def _learning_rates() -> None:
             schedule(1.0, wrong)
         with pytest.raises(ValueError, match=r"multiplier\(0\) is .*; it must return a number"):
             rates(schedule(1.0, lambda epoch, wrong=wrong: wrong))
-    for wrong in ({"start_epoch": None}, {"start_epoch": "1"}, {"end_epoch": "1"}):
-        with pytest.raises(ValueError, match="_epoch="):
-            schedule(1.0, 0.1, **wrong)
+    for wrong in ("1", float("nan"), float("inf"), -float("inf")):
+        for name in ("start_epoch", "end_epoch"):
+            with pytest.raises(ValueError, match=f"{name}=.*; it must be a finite number"):
+                schedule(1.0, 0.1, **{name: wrong})
+    with pytest.raises(ValueError, match="start_epoch=None"):
+        schedule(1.0, 0.1, start_epoch=None)
     with pytest.raises(ValueError, match="PolynomialDecay"):
         decay = tf.keras.optimizers.schedules.PolynomialDecay(0.1, 10)
         rates(schedule(1.0, 0.1), optimizer=tf.keras.optimizers.SGD(decay))

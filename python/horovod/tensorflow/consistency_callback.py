@@ -13,12 +13,12 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat
 from horovod.tensorflow.consistency import PeriodicCheck
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 
 __all__ = ["CheckConsistencyCallback"]
 
 
-class CheckConsistencyCallback(OfTfKeras, tf.keras.callbacks.Callback):
+class CheckConsistencyCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Runs `check_consistency` every few batches of `Model.fit`.
 
     Use it on every rank; all must train as many batches.

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["OfTfKeras", "WHAT_TO_DO", "is_keras_3", "is_of_tf_keras_beside_3"]
+__all__ = ["RefusesTfKeras", "WHAT_TO_DO", "is_keras_3", "is_of_tf_keras_beside_3"]
 
 WHAT_TO_DO = (
     "tf.keras is Keras 3; set TF_USE_LEGACY_KERAS=1 in the environment of the program, and it is "
@@ -34,7 +34,7 @@ def is_of_tf_keras_beside_3(thing: Any) -> bool:
     return "tf_keras" in modules and is_keras_3()
 
 
-class OfTfKeras:
+class RefusesTfKeras:
     """A base of callbacks that refuse a model which would not call them."""
 
     def set_model(self, model: Any) -> None:

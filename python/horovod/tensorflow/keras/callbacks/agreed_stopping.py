@@ -10,13 +10,13 @@ from horovod.common import basics
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.callbacks.broadcast import give_all
 from horovod.tensorflow.objects import allgather_object
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 from horovod.tensorflow.reduction import reference
 
 __all__ = ["AgreedEarlyStopping"]
 
 
-class AgreedEarlyStopping(OfTfKeras, tf.keras.callbacks.Callback):
+class AgreedEarlyStopping(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Ends training on all ranks, after the same step, when any rank's callback wants it to end.
 
     A rank that set `model.stop_training` alone would leave the others waiting for its gradients.

@@ -14,12 +14,12 @@ from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.functions import broadcast_
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.values import session
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 
 __all__ = ["BroadcastGlobalVariablesCallback", "give_all"]
 
 
-class BroadcastGlobalVariablesCallback(OfTfKeras, tf.keras.callbacks.Callback):
+class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Gives all ranks the root's variables before the first step of a model's training.
 
     That is after other callbacks have begun, so when the root alone has restored a checkpoint, its

@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 
 __all__ = ["BestModelCheckpoint"]
 
 
-class BestModelCheckpoint(OfTfKeras, tf.keras.callbacks.ModelCheckpoint):
+class BestModelCheckpoint(RefusesTfKeras, tf.keras.callbacks.ModelCheckpoint):
     """Keras' ModelCheckpoint of the best model so far, whose file is named later; rank 0 saves.
 
     Set `filepath` before training.  With a `MetricAverageCallback` before it, "best" is of all

@@ -10,9 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
+from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.values import session
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 
 __all__ = ["LearningRateScheduleCallback", "LearningRateWarmupCallback"]
 
@@ -55,6 +56,22 @@ def _finite(who: str, what: str, value: Any, advice: str) -> float:
     return number
 
 
+def _require_epoch(
+    who: str, name: str, value: Any, expected: str, least: float = -math.inf
+) -> None:
+    """Raises ValueError unless an argument is a finite number of epochs.
+
+    Args:
+      who: begins the error's text.
+      name: of the argument.
+      value: the argument.
+      expected: what it must be.
+      least: what it is at least.
+    """
+    if not isinstance(value, numbers.Real) or not math.isfinite(value) or value < least:
+        raise ValueError(f"{who}: {name}={value!r}; it must be {expected}")
+
+
 def _steps_of(params: dict[str, Any]) -> int | None:
     """Returns how many batches `fit` says that an epoch has; in graphs, it says samples."""
     if params.get("samples") and params.get("batch_size"):
@@ -62,7 +79,7 @@ def _steps_of(params: dict[str, Any]) -> int | None:
     return params.get("steps")
 
 
-class LearningRateScheduleCallback(OfTfKeras, tf.keras.callbacks.Callback):
+class LearningRateScheduleCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` in a range of epochs.
 
     Args:
@@ -104,17 +121,11 @@ class LearningRateScheduleCallback(OfTfKeras, tf.keras.callbacks.Callback):
         if not callable(multiplier):
             function = "pass a number, or a function of the epoch that returns one"
             multiplier = _finite(who, "multiplier=", multiplier, function)
-        if not isinstance(start_epoch, numbers.Real):
-            raise ValueError(f"{who}: start_epoch={start_epoch!r}; it must be a number")
-        if end_epoch is not None and not isinstance(end_epoch, numbers.Real):
-            raise ValueError(f"{who}: end_epoch={end_epoch!r}; it must be a number, or None")
-        if steps_per_epoch is not None and not (
-            isinstance(steps_per_epoch, numbers.Integral) and steps_per_epoch > 0
-        ):
-            raise ValueError(
-                f"{who}: steps_per_epoch={steps_per_epoch!r}; it must be how many "
-                "batches an epoch has on this rank, 1 or more"
-            )
+        _require_epoch(who, "start_epoch", start_epoch, "a finite number")
+        if end_epoch is not None:
+            _require_epoch(who, "end_epoch", end_epoch, "a finite number, or None for no end")
+        if steps_per_epoch is not None:
+            require_whole_number(who, "steps_per_epoch", steps_per_epoch)
         self.initial_lr = initial_lr
         self.multiplier = multiplier if callable(multiplier) else lambda _: multiplier
         self.start_epoch = start_epoch
@@ -217,11 +228,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
-        if not isinstance(warmup_epochs, numbers.Real) or not warmup_epochs >= 0:
-            raise ValueError(
-                f"{type(self).__name__}: warmup_epochs={warmup_epochs!r}; it must be a number of "
-                "epochs, 0 or more"
-            )
+        who, number = type(self).__name__, "a finite number, 0 or more"
+        _require_epoch(who, "warmup_epochs", warmup_epochs, number, least=0)
         super().__init__(
             initial_lr,
             self._multiplier,

@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from horovod.tensorflow.objects import allgather_object
-from horovod.tensorflow.other_keras import OfTfKeras
+from horovod.tensorflow.other_keras import RefusesTfKeras
 
 __all__ = ["MetricAverageCallback"]
 
 
-class MetricAverageCallback(OfTfKeras, tf.keras.callbacks.Callback):
+class MetricAverageCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Replaces the metrics of an epoch by their averages over the ranks.
 
     Callbacks after it (ReduceLROnPlateau, EarlyStopping, ModelCheckpoint) and the history see the
