@@ -72,6 +72,41 @@ def test_the_graph_optimizer_keeps_every_collective():
     assert run_ranks(_twins_are_kept, 2) == [(2, 4)] * 2
 
 
+def _autograph() -> tuple[float, str]:
+    import tensorflow as tf
+
+    from horovod.tensorflow import _compat
+
+    def sign(x):
+        if x > 0:
+            return tf.constant(1.0)
+        return tf.constant(-1.0)
+
+    @_compat.without_autograph
+    def ours(x):
+        with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+            sign(x)
+        return inner(x)
+
+    @_compat.without_autograph
+    def inner(x):
+        return _compat.as_outside(sign)(x)
+
+    def step(x):
+        return ours(x)
+
+    converted = tf.function(step)(tf.constant(2.0))
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        tf.function(step, autograph=False)(tf.constant(2.0))
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        tf.function(tf.autograph.experimental.do_not_convert(step))(tf.constant(2.0))
+    return float(converted), ours.__name__
+
+
+def test_autograph_converts_a_users_function_alone():
+    assert run_ranks(_autograph, 1) == [(1.0, "ours")]
+
+
 def _raw_library() -> float:
     import tensorflow as tf
 

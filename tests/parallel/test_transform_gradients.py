@@ -137,6 +137,74 @@ def test_tapes():
     run_ranks(_with_tapes, 2)
 
 
+def _capped_if_long(pairs):
+    """As `_capped`, by a branch that AutoGraph has to convert."""
+    import tensorflow as tf
+
+    capped = []
+    for g, v in pairs:
+        if g is not None and tf.norm(g) > CAP:
+            g = tf.fill(g.shape, CAP)
+        capped.append((g, v))
+    return capped
+
+
+def _with_autograph() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    mine = [1.0, 5.0][hvd.rank()]
+
+    def gradient(w):
+        with tf.GradientTape() as tape:
+            y = w * mine
+        made = hvd.DistributedGradientTape(tape, transform_gradients=_capped_if_long)
+        return made.gradient(y, w)
+
+    w = tf.Variable(0.0)
+    assert tf.function(gradient)(w).numpy() == gradient(w).numpy() == 1.5
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        tf.function(gradient, autograph=False)(w)
+
+    for make in (tf.compat.v1.train.GradientDescentOptimizer, *models.sgd_kinds()):
+        for k, expected in ((1, [-1.5, -3.0]), (2, [0.0, -2.0])):
+            optimizer = hvd.DistributedOptimizer(
+                make(1.0), transform_gradients=_capped_if_long, backward_passes_per_step=k
+            )
+            w, history = tf.Variable(0.0), []
+            gradients = [(tf.constant(mine), w)]
+
+            @tf.function
+            def step(optimizer=optimizer, w=w, gradients=gradients):
+                if hasattr(optimizer, "compute_gradients"):
+                    optimizer.minimize(lambda: w * mine, var_list=[w])
+                else:
+                    optimizer.apply_gradients(gradients)
+
+            for _ in range(2):
+                step()
+                history.append(w.numpy())
+            np.testing.assert_allclose(history, expected, err_msg=f"{make} {k}")
+
+    for kind in () if models.is_keras_3() else models.sgd_kinds():  # whose fit has AutoGraph off
+        for k, expected in ((1, -3.0), (2, -2.0)):
+            layer = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+            model = tf.keras.Sequential([layer])
+            optimizer = hvd.DistributedOptimizer(
+                kind(1.0), transform_gradients=_capped_if_long, backward_passes_per_step=k
+            )
+            model.compile(optimizer, loss=lambda _, y: y)
+            x = np.full((2, 1), mine, np.float32)
+            model.fit(x, x, batch_size=1, epochs=1, verbose=0)
+            np.testing.assert_allclose(model.get_weights()[0], [[expected]], err_msg=f"{kind} {k}")
+
+
+def test_autograph_converts_it_as_the_code_around():
+    run_ranks(_with_autograph, 2, timeout_s=120)
+
+
 def _refusals() -> None:
     import tensorflow as tf
 
@@ -166,6 +234,9 @@ def _refusals() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             minimize(transform, passes)
+    for function in (minimize, tf.function(minimize)):  # eager and symbolic tensors
+        with pytest.raises(ValueError, match=r"returned .*; return a list of"):
+            function(lambda pairs: tf.stack([gradient for gradient, _ in pairs]))
     keras = hvd.DistributedOptimizer(
         tf.keras.optimizers.SGD(1.0),
         transform_gradients=lambda pairs: [(None, v) for _, v in pairs],

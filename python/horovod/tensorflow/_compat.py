@@ -5,9 +5,10 @@ Private names of TensorFlow are touched here and nowhere else.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.eager import record
@@ -16,6 +17,7 @@ from tensorflow.python.saved_model import save_context
 
 __all__ = [
     "RUNS_IN_ANY_ORDER",
+    "as_outside",
     "cond",
     "executing_eagerly",
     "graph_is_eager_outside",
@@ -28,6 +30,7 @@ __all__ = [
     "scales_loss_dynamically",
     "tape_may_record",
     "tensorflow_variable",
+    "without_autograph",
 ]
 
 RUNS_IN_ANY_ORDER = frozenset(
@@ -75,6 +78,41 @@ def let_run_in_any_order() -> None:
         )
         return
     auto_control_deps.MUST_RUN_ORDER_INSENSITIVE_STATEFUL_OPS = known | RUNS_IN_ANY_ORDER
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# What the status that `without_autograph` sets carries: the one outside.
+_OUTSIDE = "_hvd_outside"
+
+
+def without_autograph(function: _Function) -> _Function:
+    """Keeps AutoGraph from converting a function and what it calls, but for `as_outside`."""
+
+    @tf.autograph.experimental.do_not_convert
+    def unconverted(outside: Any, args: Any, kwargs: Any) -> Any:
+        setattr(tf.__internal__.autograph.control_status_ctx(), _OUTSIDE, outside)
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return unconverted(_status_outside(), args, kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def as_outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a user's function as AutoGraph would have it outside of `without_autograph`.
+
+    Converted where that is code of a `tf.function`; elsewhere as it is.
+    """
+    converted = tf.__internal__.autograph.tf_convert(function, _status_outside())
+    return converted
+
+
+def _status_outside() -> Any:
+    status = tf.__internal__.autograph.control_status_ctx()
+    return getattr(status, _OUTSIDE, status)
 
 
 def executing_eagerly() -> bool:

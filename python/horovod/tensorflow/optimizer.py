@@ -93,9 +93,9 @@ def DistributedOptimizer(
       step_counts_updates: whether `global_step`, or `iterations` of Keras, counts updates; by
         default it counts every pass.
       transform_gradients: a function of a list of (gradient, variable) pairs that returns as many,
-        in their order; called just before the reduction, with this rank's gradients or their sums.
-        With op=Adasum, in every pass.  Under a loss scale optimizer these may still be scaled; see
-        docs/optimizers.md.
+        in their order; called just before the reduction, with this rank's gradients, or their sums
+        or averages over the passes.  With op=Adasum, in every pass.  Under a loss scale optimizer
+        these may still be scaled; see docs/optimizers.md.
 
     Returns:
       An optimizer of a subclass of the given one's class.

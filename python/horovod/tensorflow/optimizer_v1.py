@@ -165,7 +165,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
             for gradient, variable in zip(reduction.transformed(gradients, variables), variables)
         ]
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, *args: Any, **kwargs: Any
     ) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -37,7 +37,8 @@ __all__ = [
 Groups = Union[int, list[list[Any]]]
 """How many groups to make of the gradients; or the variables of each group."""
 
-Transform = Callable[[list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]
+Pairs = Union[Sequence[tuple[Any, Any]], Iterator[tuple[Any, Any]]]
+Transform = Callable[[list[tuple[Any, Any]]], Pairs]
 """Makes as many (gradient, variable) pairs of a list of them; see `GradientReduction`."""
 
 # What a gradient carries that was reduced: the scope of who did it.
@@ -207,7 +208,7 @@ class GradientReduction:
         """Returns whether the gradient of a source stays on its rank."""
         return bool(self.local) and source is not None and reference(source) in self.local
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def reduce(
         self,
         gradients: Sequence[Any],
@@ -230,7 +231,7 @@ class GradientReduction:
         """
         return self.exchange(self.transformed(gradients, sources), sources, generic_names)
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def transformed(self, gradients: Sequence[Any], sources: Sequence[Any] | None) -> Sequence[Any]:
         """Returns what `transform_gradients` makes of gradients of this rank.
 
@@ -250,8 +251,8 @@ class GradientReduction:
                 "them too"
             )
         given = list(zip(gradients, sources))
-        returned = self.transform_gradients(given)
-        pairs = list(returned) if isinstance(returned, Iterable) else None
+        returned = _compat.as_outside(self.transform_gradients)(given)
+        pairs = list(returned) if isinstance(returned, (list, tuple, Iterator)) else None
         if pairs is None or not all(isinstance(p, (tuple, list)) and len(p) == 2 for p in pairs):
             raise ValueError(
                 f"{self.scope}: transform_gradients returned {returned!r}; return a list of "
@@ -270,7 +271,7 @@ class GradientReduction:
                 )
         return [gradient for gradient, _ in pairs]
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def exchange(
         self,
         gradients: Sequence[Any],

@@ -183,8 +183,9 @@ def DistributedOptimizer(
       step_counts_updates: whether `optimizer.iterations`, and with it a schedule of the learning
         rate, counts updates instead of calls.
       transform_gradients: a function of a list of (gradient, variable) pairs that returns as many;
-        called just before the reduction, with this rank's gradients or their sums.  With loss
-        scaling of Keras 3 these are still scaled.
+        called just before the reduction, with this rank's gradients, or their sums or averages over
+        the passes.  With loss scaling of Keras 3 these are still scaled.  Its `fit` has AutoGraph
+        off: use tf.cond or tf.where there.
 
     Returns:
       An optimizer of a subclass of the given one's class.
