@@ -424,8 +424,9 @@ def _helper() -> None:
     assert seen[1] == ([0.0, 0.0], 0.0, "not")
     assert seen[2] == ([10.0, 10.0], pytest.approx(10 / 3), "applied")
     assert seen[5] == ([40.0, 40.0], 0.0, "applied")
-    with pytest.raises(ValueError, match="backward_passes_per_step=0"):
-        LocalGradientAggregationHelper(0, reduce)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(ValueError, match=f"backward_passes_per_step={wrong}; it must be"):
+            LocalGradientAggregationHelper(wrong, reduce)
 
     # One variable, first with slices and then without.
     helper = LocalGradientAggregationHelper(2, reduce)

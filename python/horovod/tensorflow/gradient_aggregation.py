@@ -1,7 +1,6 @@
 """Adds up the gradients of several backward passes on their rank, for one reduction of the sum.
 
-The sums and the count of passes lie in local variables: no checkpoint holds them.  They
-initialise themselves, so a program that initialises its global variables alone works too.
+Sums and counts are in local variables; see `passes`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.tensorflow import _compat
+from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.passes import PassCounter, after, local_variable, require_known_shape
 from horovod.tensorflow.reduction import label, reference
@@ -174,12 +174,9 @@ class LocalGradientAggregationHelper:
           name: the name scope of the ops.
 
         Raises:
-          ValueError: `backward_passes_per_step` is below 1.
+          ValueError: `backward_passes_per_step` is no whole number above 0.
         """
-        if backward_passes_per_step < 1:
-            raise ValueError(
-                f"{name}: backward_passes_per_step={backward_passes_per_step}; it must be 1 or more"
-            )
+        require_whole_number(name, "backward_passes_per_step", backward_passes_per_step)
         self._passes_per_step = backward_passes_per_step
         self._allreduce = allreduce_func
         self._sparse_as_dense = sparse_as_dense
@@ -187,7 +184,7 @@ class LocalGradientAggregationHelper:
         self._name = name
         self._windows: list[_Window] = []  # the last one used is the last
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Adds the gradients of a pass to those of the passes before it.
 
@@ -263,7 +260,7 @@ class LocalGradientAggregationHelper:
         """
         return self._windows[-1].due
 
-    @tf.autograph.experimental.do_not_convert
+    @_compat.without_autograph
     def apply_gradients(
         self,
         apply: Callable[[], Any],

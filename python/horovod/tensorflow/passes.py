@@ -1,7 +1,7 @@
 """Counts the backward passes of a step, and keeps what lasts from one to the next.
 
-It lies in local variables: no checkpoint holds them.  They initialise themselves, so a program
-that initialises its global variables alone works too.
+All of it is in local variables, which no checkpoint holds.  They initialise themselves, so a
+program that initialises its global variables alone works too.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ class PassCounter:
             "initialised",
         )[0].op
 
-    def add(self, after: Sequence[Any]) -> tf.Tensor:
+    def add(self, ops: Sequence[Any]) -> tf.Tensor:
         """Counts a pass.
 
         Args:
-          after: ops that are to run first.
+          ops: what is to run first.
 
         Returns:
           Whether this pass ends a step.
         """
-        with tf.control_dependencies(after):
+        with tf.control_dependencies(ops):
             added = self.count.assign_add(1, read_value=False)
         with tf.control_dependencies([added]):
             return self.count.read_value() >= self._passes_per_step

@@ -404,7 +404,10 @@ def build(optimizer: Any, variables: Sequence[Any]) -> None:
         # As in apply_gradients of Keras: checkpoints of graphs know variables by these names.
         named = inner_optimizer(optimizer) or optimizer
         with tf.name_scope(named.name if generation == "2" else named._name), tf.init_scope():
-            (optimizer.build if generation == "2" else optimizer._create_all_weights)(variables)
+            if generation == "2":
+                optimizer.build(variables)
+            else:
+                optimizer._create_all_weights(variables)
     elif generation is not None and not getattr(optimizer, "built", False):
         optimizer.build(variables)
 
