@@ -106,7 +106,9 @@ def as_outside(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Converted where that is code of a `tf.function`; elsewhere as it is.
     """
-    converted = tf.__internal__.autograph.tf_convert(function, _status_outside())
+    converted: Callable[..., Any] = tf.__internal__.autograph.tf_convert(
+        function, _status_outside()
+    )
     return converted
 
 
