@@ -96,3 +96,43 @@ def test_names_that_never_match_are_an_error_that_lists_them() -> None:
         for rank in range(3):
             assert f"rank {rank} waits in 'of rank {rank}'" in text
         assert after == 3.0
+
+
+def _one_is_stopped_in_the_middle(wait_s: float) -> tuple[list[str], int, str]:
+    """Rank 1 gives no memory for the result for so long, while the others exchange data already."""
+    basics.init()
+    client.allreduce(np.ones(3), "before").wait()
+
+    class Slow(client.Handle):
+        def _allocate(self, *arguments):
+            time.sleep(wait_s)
+            return super()._allocate(*arguments)
+
+    kind = Slow if basics.rank() == 1 else client.Handle
+    code, text = core.OK, ""
+    with _stderr() as lines:
+        handle = kind(core.KINDS.index("allreduce"), np.ones(3), "grad", reduce_op=1)
+        try:
+            assert handle.wait().sum() == 3 * basics.size()
+        except core.CoreError as error:
+            code, text = error.code, str(error)
+    return lines, code, text
+
+
+@pytest.mark.parametrize(("size", "transport"), [(2, "shm"), (3, "tcp")])
+def test_what_the_data_plane_waits_for_is_told(size: int, transport: str) -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.6", "HOROVOD_TRANSPORT": transport}
+    ends = run_ranks(_one_is_stopped_in_the_middle, size, 3.0, env=env)
+    others = "rank 1" if size == 2 else "one of rank 1 (host localhost), rank 2"
+    assert len(ends[0][0]) >= 2, ends
+    for line in ends[0][0]:
+        assert "allreduce 'grad' has run for" in line and f"waits for {others}" in line
+    assert [code for _, code, _ in ends] == [core.OK] * size
+
+
+def test_what_the_data_plane_waits_for_ends_the_job_when_asked() -> None:
+    env = {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5"}
+    for _, code, text in run_ranks(_one_is_stopped_in_the_middle, 2, 3.0, env=env):
+        assert code == core.DEADLINE_EXCEEDED, text
+        assert "'grad' has run for 1 s and waits for" in text
+        assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1.5" in text

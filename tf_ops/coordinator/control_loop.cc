@@ -91,7 +91,7 @@ Deadline ControlLoop::NextTimer() const {
   if (reported_ && !aborted_) next = Deadline(report_deadline_);
   if (const auto due = liveness_.next_time(); due) next = Earlier(next, Deadline(*due));
   if (ended_) return next;
-  if (is_coordinator() && negotiator_.waiting()) {
+  if ((is_coordinator() && negotiator_.waiting()) || WatchesRunner()) {
     next = Earlier(next, Deadline(next_inspection_));
   }
   if (const auto held = relay_.next_time(); held) next = Earlier(next, Deadline(*held));
@@ -335,13 +335,50 @@ void ControlLoop::OnTimer() {
   LookAtReport();
   CheckLiveness();
   if (ended_) return;
-  if (is_coordinator() && negotiator_.waiting() && now_ >= next_inspection_) {
-    next_inspection_ = now_ + kInspection;
-    std::vector<std::string> warnings;
-    const Status status = negotiator_.Inspect(now_, &warnings);
-    for (const std::string& text : warnings) HVD_LOG(kWarning) << text;
-    if (!status.ok()) Abort(status);
+  const bool inspects = is_coordinator() && negotiator_.waiting();
+  if ((!inspects && !WatchesRunner()) || now_ < next_inspection_) return;
+  next_inspection_ = now_ + kInspection;
+  std::vector<std::string> warnings;
+  Status status = CheckRunning(&warnings);
+  if (status.ok() && inspects) status = negotiator_.Inspect(now_, &warnings);
+  for (const std::string& text : warnings) HVD_LOG(kWarning) << text;
+  if (!status.ok()) Abort(status);
+}
+
+bool ControlLoop::WatchesRunner() const {
+  return runner_->in_flight() > 0 &&
+         (!config_.stall_check_disable || config_.stall_shutdown_time_s > 0);
+}
+
+Status ControlLoop::CheckRunning(std::vector<std::string>* warnings) {
+  const auto running = runner_->running();
+  if (!running) return Status::Ok();
+  if (running->sequence != warned_of_) {
+    warned_of_ = running->sequence;
+    warned_at_ = running->since;
   }
+  std::vector<std::string> others;
+  for (int rank : sets_->members(running->first->process_set)) {
+    if (rank != world_.rank) others.push_back(world_.RankText(rank));
+  }
+  const auto text = [&] {
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - running->since);
+    return StrCat(running->first->Title(), " has run for ", waited.count(), " s and waits for ",
+                  others.size() > 1 ? "one of " : "", Join(others, 8));
+  };
+  if (config_.stall_shutdown_time_s > 0 &&
+      now_ - running->since >= Seconds(config_.stall_shutdown_time_s)) {
+    return Status::DeadlineExceeded(StrCat(
+        text(), " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
+  }
+  if (!config_.stall_check_disable && !others.empty() &&
+      now_ - warned_at_ >= Seconds(config_.stall_check_time_s)) {
+    warned_at_ = now_;
+    warnings->push_back(StrCat(text(),
+                               ", which lives but is stopped or slow; this is only a "
+                               "warning"));
+  }
+  return Status::Ok();
 }
 
 void ControlLoop::LookAtReport() {

@@ -104,6 +104,10 @@ class ControlLoop {
   // Whether the runner has as many responses; if so, OnProgress() will wake this thread.
   bool RunnerHas(int responses);
   void OnTimer();
+  // Whether what runs may be told to take too long.
+  bool WatchesRunner() const;
+  // Warns of what has been in the data plane for long; not ok: for too long (stall shutdown).
+  Status CheckRunning(std::vector<std::string>* warnings);
   void LookAtReport();
   void CheckLiveness();
   void SendFrame(int peer, Frame frame);
@@ -144,6 +148,8 @@ class ControlLoop {
   std::vector<bool> over_;    // by rank: it runs nothing any more; its end is no loss
   bool said_over_ = false;
   Time next_inspection_{};
+  uint64_t warned_of_ = 0;  // what runs: its sequence, and when a warning was last given
+  Time warned_at_{};
   uint64_t last_sequence_ = 0;  // of the stream
   bool stopping_ = false;
   bool ended_ = false;              // nothing more will be negotiated

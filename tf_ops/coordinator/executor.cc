@@ -27,6 +27,11 @@ void Executor::Post(Response response, std::vector<std::shared_ptr<Request>> req
   changed_.notify_all();
 }
 
+std::optional<StreamRunner::Running> Executor::running() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return running_;
+}
+
 void Executor::Abort(const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (aborted_.ok()) aborted_ = why;
@@ -78,12 +83,17 @@ void Executor::Launch(std::unique_ptr<Work> work) {
   const CallDone done = [this, raw](Status status) {
     raw->status = std::move(status);
     std::lock_guard<std::mutex> lock(mutex_);
+    if (running_ && running_->sequence == raw->response.sequence) running_.reset();
     completed_.emplace_back(raw);
     changed_.notify_all();
   };
   if (!raw->response.status.ok()) return done(raw->response.status);
 
   raw->launched = true;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = {raw->response.sequence, raw->response.tensors[0].signature, Clock::now()};
+  }
   CollectiveCall call;
   if (Status status = BuildCall(*raw, &call); !status.ok()) return done(std::move(status));
   raw->transport = TransportFor(raw->response.process_set);

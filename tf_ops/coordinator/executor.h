@@ -4,7 +4,7 @@
 // to the same thread, so a device may finish later than it was launched.  Host calls
 // complete inside the launch.  A request that runs in parts ends with the last of them.
 //
-// Threads: Run() is the data thread's; Post(), Abort() and Finish() the control thread's.
+// Threads: Run() is the data thread's; the rest the control thread's.
 
 #ifndef TF_OPS_COORDINATOR_EXECUTOR_H_
 #define TF_OPS_COORDINATOR_EXECUTOR_H_
@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "tf_ops/base/config.h"
@@ -46,6 +47,7 @@ class Executor final : public StreamRunner {
 
   void Post(Response response, std::vector<std::shared_ptr<Request>> requests) override;
   int in_flight() const override { return in_flight_; }
+  std::optional<Running> running() const override;
   void Abort(const Status& why) override;
 
   // Run() returns when all that is posted is over.
@@ -87,10 +89,11 @@ class Executor final : public StreamRunner {
   Staging staging_;
   std::map<int, std::shared_ptr<Transport>> transports_;  // by process set
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Work>> posted_;
   std::deque<std::unique_ptr<Work>> completed_;
+  std::optional<Running> running_;
   Status aborted_;
   bool finishing_ = false;
   std::atomic<int> in_flight_{0};

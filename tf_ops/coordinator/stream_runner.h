@@ -5,9 +5,12 @@
 #ifndef TF_OPS_COORDINATOR_STREAM_RUNNER_H_
 #define TF_OPS_COORDINATOR_STREAM_RUNNER_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "tf_ops/base/deadline.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/request.h"
 
@@ -24,6 +27,14 @@ class StreamRunner {
 
   // Responses posted and not over.
   virtual int in_flight() const = 0;
+
+  // What the data plane is busy with, and since when; nullopt: nothing, or it is not told.
+  struct Running {
+    uint64_t sequence = 0;
+    std::shared_ptr<const Signature> first;  // of its tensors
+    Clock::time_point since;
+  };
+  virtual std::optional<Running> running() const { return std::nullopt; }
 
   // Ends all that is posted, and all that will be, with `why`.
   virtual void Abort(const Status& why) = 0;
