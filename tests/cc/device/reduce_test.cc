@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -239,6 +240,36 @@ TEST(ReduceInOrderTo, IsTheReductionAndThenTheCast) {
                   kCount);
   ReduceInOrder(DType::kFloat16, reduction, contributions, 2, reduced.data(), kCount);
   Cast(DType::kFloat16, DType::kFloat64, reduced.data(), want.data(), kCount);
+  EXPECT_EQ(got, want);
+}
+
+// Wherever the result lies, and however long it is.
+TEST(ReduceInOrderTo, StreamedResultsAreTheSame) {
+  for (const int64_t count : {0, 1, 3, 511, 512, 513, 4099}) {
+    for (const int64_t offset : {0, 1, 2, 3}) {
+      std::vector<float> a(count), b(count), got(count + offset + 1, -1), want(count);
+      for (int64_t i = 0; i < count; ++i) a[i] = static_cast<float>(i) / 3, b[i] = 7.5f;
+      const void* const contributions[] = {a.data(), b.data()};
+      const Reduction reduction = Of(ReduceOp::kAverage, 1, 3, 2);
+      ReduceInOrder(DType::kFloat32, reduction, contributions, 2, want.data(), count);
+      ReduceInOrderTo(DType::kFloat32, DType::kFloat32, reduction, contributions, 2,
+                      got.data() + offset, count, Store::kStreamed);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + offset))
+          << count << " elements at " << offset;
+      EXPECT_EQ(got.back(), -1);
+      EXPECT_EQ(offset == 0 ? -1 : got[offset - 1], -1);
+    }
+  }
+  std::vector<uint16_t> halves(4099);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  const void* const contributions[] = {halves.data(), halves.data()};
+  std::vector<double> got(halves.size()), want(halves.size());
+  const auto run = [&](std::vector<double>* out, Store store) {
+    ReduceInOrderTo(DType::kFloat64, DType::kBfloat16, Of(ReduceOp::kSum), contributions, 2,
+                    out->data(), static_cast<int64_t>(out->size()), store);
+  };
+  run(&want, Store::kCached);
+  run(&got, Store::kStreamed);
   EXPECT_EQ(got, want);
 }
 
