@@ -11,14 +11,16 @@ from tests.harness.pool import run_ranks
 from tests.harness.standard_error import standard_error
 
 IMAGES = 5  # until rank 1's input ends
+RATE, MOMENTUM = 0.1, 0.9
 SAMPLES = 60
 SHARES = [(slice(0, 41), slice(41, SAMPLES)), (slice(0, SAMPLES), slice(0, 0))]  # by rank
 
 
-def _train_op(images: int | None = None, regularized: bool = False):
+def _train_op(images: int | None = None, regularized: bool = False, **options: Any):
     """Builds y = w x over `images` examples, without end if None.
 
-    With a regularizer there is a variable whose gradient needs no input.
+    With a regularizer there is a variable whose gradient needs no input. The options are those of
+    DistributedOptimizer, op by name.
     """
     import tensorflow as tf
 
@@ -31,7 +33,8 @@ def _train_op(images: int | None = None, regularized: bool = False):
         v1.get_variable(f"w{resource}", initializer=hvd.rank() + 1.0, use_resource=resource)
         for resource in (False, True)
     ]
-    optimizer = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.1, 0.9))
+    options["op"] = getattr(hvd, options.get("op", "Average"))
+    optimizer = hvd.DistributedOptimizer(v1.train.MomentumOptimizer(RATE, MOMENTUM), **options)
     step = v1.train.get_or_create_global_step()
     loss = x * tf.add_n(weights)
     if regularized:
@@ -39,7 +42,10 @@ def _train_op(images: int | None = None, regularized: bool = False):
     return optimizer.minimize(loss, global_step=step)
 
 
-def _input_ends_early(folder: str, regularized: bool) -> tuple[int, int, list[str]]:
+def _input_ends_early(
+    folder: str, regularized: bool, options: dict[str, Any]
+) -> tuple[int, int, dict[str, float], list[str]]:
+    """Returns the steps that ran, the global step and the weights at the end, and the warnings."""
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -48,9 +54,9 @@ def _input_ends_early(folder: str, regularized: bool) -> tuple[int, int, list[st
     is_root = hvd.rank() == 0
     steps = 0
     with tf.Graph().as_default(), standard_error() as lines:
-        train = _train_op(None if is_root else IMAGES, regularized)
+        train = _train_op(None if is_root else IMAGES, regularized, **options)
         with tf.compat.v1.train.MonitoredTrainingSession(
-            checkpoint_dir=folder if is_root else None,
+            checkpoint_dir=folder if is_root else f"{folder}/{hvd.rank()}",
             hooks=[hvd.BroadcastGlobalVariablesHook(0)],
             save_checkpoint_steps=100,
             log_step_count_steps=None,
@@ -58,20 +64,44 @@ def _input_ends_early(folder: str, regularized: bool) -> tuple[int, int, list[st
             while not session.should_stop():
                 session.run(train)
                 steps += 1
-    saved = steps
-    if is_root:
-        saved = int(tf.train.load_variable(tf.train.latest_checkpoint(folder), "global_step"))
-    return steps, saved, [line for line in lines if "training ends" in line]
+        names = [variable.op.name for variable in tf.compat.v1.trainable_variables()]
+    saved = tf.train.load_checkpoint(folder if is_root else f"{folder}/{hvd.rank()}")
+    weights = {name: float(saved.get_tensor(name)) for name in names}
+    ended = [line for line in lines if "training ends" in line]
+    return steps, int(saved.get_tensor("global_step")), weights, ended
+
+
+def _trained(steps: int, regularized: bool) -> dict[str, float]:
+    """The weights of one process, which ranks with the same examples have as well."""
+    weights = {"wFalse": 1.0, "wTrue": 1.0, **({"regularized": 1.0} if regularized else {})}
+    slots = dict.fromkeys(weights, 0.0)
+    for _ in range(steps):
+        for name, weight in weights.items():
+            gradient = 2 * weight if name == "regularized" else 1.0
+            slots[name] = MOMENTUM * slots[name] + gradient
+            weights[name] = weight - RATE * slots[name]
+    return weights
 
 
 @pytest.mark.smoke
+@pytest.mark.parametrize("op", ["Average", "Adasum"])
 @pytest.mark.parametrize("regularized", [False, True])
-def test_when_a_ranks_input_ends_all_stop_at_the_same_step_and_save(tmp_path, regularized):
-    ends = run_ranks(_input_ends_early, 2, str(tmp_path), regularized)
+def test_when_a_ranks_input_ends_all_stop_at_the_same_step_and_save(tmp_path, regularized, op):
+    ends = run_ranks(_input_ends_early, 2, str(tmp_path), regularized, {"op": op})
     assert [end[:2] for end in ends] == [(IMAGES, IMAGES)] * 2
-    (line,) = ends[0][2]
+    assert ends[0][2] == ends[1][2] == pytest.approx(_trained(IMAGES, regularized), rel=1e-5)
+    (line,) = ends[0][3]
     assert "rank 1" in line and "ended in order" in line
-    assert ends[1][2] == []
+    assert ends[1][3] == []
+
+
+def test_an_adasum_of_several_passes_that_fails_leaves_the_start_of_its_step(tmp_path):
+    options = {"op": "Adasum", "backward_passes_per_step": 2}
+    ends = run_ranks(_input_ends_early, 2, str(tmp_path), True, options)
+    assert [end[:2] for end in ends] == [(IMAGES, IMAGES)] * 2
+    # The last pass of rank 1 waits for its second; rank 0 took both, and undid them.
+    assert ends[0][2] == pytest.approx(_trained(IMAGES - 1, True), rel=1e-5)
+    assert ends[1][2] == pytest.approx(_trained(IMAGES, True), rel=1e-5)
 
 
 def _root_never_trains(checks_should_stop: bool, trains: bool) -> tuple[str, int, list[str]]:

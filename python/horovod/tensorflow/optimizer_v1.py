@@ -148,6 +148,8 @@ class _AdasumOptimizer(_ReducingOptimizer):
 
     As in arXiv:2006.02924: each rank applies its own gradients, the differences that this made to
     the variables are combined by Adasum, and the variables become what they were plus the result.
+    They are what they were during the exchange too, so that one that fails leaves no step of this
+    rank alone in them.
     """
 
     __slots__ = ("_hvd_passes_per_step", "_hvd_step_counts_updates", "_hvd_windows")
@@ -174,7 +176,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
         Args:
           grads_and_vars: pairs (gradient, variable) of this rank.
           global_step: a variable that counts every pass, or with `step_counts_updates` every
-            combination; None for none.
+            combination; None for none. A pass whose combination fails is not counted.
           *args: those of the optimizer's own `apply_gradients`.
           **kwargs: the same.
 
@@ -187,24 +189,33 @@ class _AdasumOptimizer(_ReducingOptimizer):
             for gradient, variable in pairs
             if gradient is not None and not self._hvd_reduction.is_local(variable)
         }
-        counts_updates = self._hvd_step_counts_updates
+        gradients = [gradient for gradient, _ in pairs if gradient is not None]
         with tf.name_scope(f"{self._hvd_reduction.scope}_Start"):
             starts = self._hvd_starts(list(variables.values()))
-            begun = starts.begin()
+            # All gradients first: one that needs no input is not to be applied where the input of
+            # the others turns out to have ended.
+            with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+                begun = starts.begin()
         with tf.control_dependencies(begun):
             applied = super().apply_gradients(  # type: ignore[misc]
-                pairs, None if counts_updates else global_step, *args, **kwargs
+                pairs, None, *args, **kwargs
             )
         due = starts.counter.add([] if applied is None else [applied])
+
+        def count() -> Any:
+            return None if global_step is None else global_step.assign_add(1, read_value=False)
 
         def combine() -> Any:
             with tf.name_scope(self._hvd_reduction.scope):
                 changed = starts.assign(self._hvd_reduction.exchange)
-                if counts_updates and global_step is not None:
-                    changed.append(global_step.assign_add(1, read_value=False))
-                return tf.group(*changed) if not _compat.executing_eagerly() else None
+                with tf.control_dependencies(changed):
+                    counted = count()
+                if _compat.executing_eagerly():
+                    return None
+                return tf.group(*changed, *([] if counted is None else [counted]))
 
-        return run_either(due, combine, lambda: None, self.get_name())
+        otherwise = (lambda: None) if self._hvd_step_counts_updates else count
+        return run_either(due, combine, otherwise, self.get_name())
 
     def _hvd_starts(self, variables: list[Any]) -> _Starts:
         """Returns what holds the start of a step; in a compat.v1 graph a new one at each call."""
@@ -264,19 +275,27 @@ class _Starts:
     def assign(self, combine: Any) -> list[Any]:
         """Returns the ops that end a step.
 
+        The variables go back to their starts, and the counter to 0, before `combine`: if it fails,
+        the step is as if it had not been taken, and the next pass begins a new one.
+
         Args:
           combine: makes one list of differences of all ranks'; it gets this rank's and the
             variables.
         """
         starts = [start.read_value() for start in self._starts]
         mine = [_value(variable) - start for variable, start in zip(self._variables, starts)]
-        combined = combine(mine, self._variables)
+        with tf.control_dependencies(mine):
+            undone = [
+                variable.assign(start, read_value=False)
+                for variable, start in zip(self._variables, starts)
+            ]
+            undone += self.counter.restart(lambda zero: [])
+        combined = combine(after(undone, mine), self._variables)
         changed = [
             variable.assign(start + difference, read_value=False)
             for variable, start, difference in zip(self._variables, starts, combined)
         ]
-        with tf.control_dependencies(mine):
-            return [*changed, *self.counter.restart(lambda zero: [])]
+        return [*undone, *changed]
 
 
 def _value(variable: Any) -> tf.Tensor:
