@@ -189,7 +189,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
             for gradient, variable in pairs
             if gradient is not None and not self._hvd_reduction.is_local(variable)
         }
-        gradients = [gradient for gradient, _ in pairs if gradient is not None]
+        gradients = [gradient for gradient, _ in pairs if tf.is_tensor(gradient)]
         with tf.name_scope(f"{self._hvd_reduction.scope}_Start"):
             starts = self._hvd_starts(list(variables.values()))
             # All gradients first: one that needs no input is not to be applied where the input of
