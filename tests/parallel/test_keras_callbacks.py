@@ -90,6 +90,11 @@ def _broadcast() -> None:
         with pytest.raises(ValueError, match="DistributedOptimizer of a"):
             model.fit(x, 0 * x, callbacks=[callback], verbose=0)
 
+    for wrong in (1.5, "x", True, None, -1, 2):
+        with pytest.raises(ValueError, match=r"Callback: root_rank=.*; it must be a (whole|rank)"):
+            hvd.callbacks.BroadcastGlobalVariablesCallback(wrong)
+    hvd.callbacks.BroadcastGlobalVariablesCallback(np.int64(1))
+
     # The random seeds of dropout stay each rank's own; XLA is turned off.
     model = tf.keras.Sequential(
         [
@@ -261,6 +266,9 @@ def _learning_rates() -> None:
         for name in ("start_epoch", "end_epoch"):
             with pytest.raises(ValueError, match=f"{name}=.*; it must be a finite number"):
                 schedule(1.0, 0.1, **{name: wrong})
+    with pytest.raises(ValueError, match="end_epoch=2 is before start_epoch=5"):
+        schedule(1.0, 0.1, start_epoch=5, end_epoch=2)
+    schedule(1.0, 0.1, start_epoch=5, end_epoch=5)  # none of the epochs, as of range(5, 5)
     with pytest.raises(ValueError, match="start_epoch=None"):
         schedule(1.0, 0.1, start_epoch=None)
     with pytest.raises(ValueError, match="PolynomialDecay"):
@@ -340,8 +348,9 @@ def _agreed_stop() -> None:
     assert history.epoch == [0, 1]
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], [[7.0]])
     np.testing.assert_array_equal(model.layers[1].get_weights()[0], [[1.0 + rank]])
-    with pytest.raises(ValueError, match="every_batches=-1"):
-        hvd.callbacks.AgreedEarlyStopping(-1)
+    for wrong in (-1, 0.5, True, "1"):
+        with pytest.raises(ValueError, match=r"every_batches=.*; it must be a whole number, 0"):
+            hvd.callbacks.AgreedEarlyStopping(wrong)
 
 
 @pytest.mark.smoke

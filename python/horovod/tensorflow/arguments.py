@@ -9,21 +9,38 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from horovod.common import basics
 from horovod.tensorflow import _compat
 
-__all__ = ["is_variable", "listed", "listed_variables", "require_whole_number"]
+__all__ = ["is_variable", "listed", "listed_variables", "require_rank", "require_whole_number"]
 
 
-def require_whole_number(who: str, name: str, value: Any) -> None:
-    """Raises ValueError unless an argument is a whole number above 0.
+def require_whole_number(who: str, name: str, value: Any, least: int = 1) -> None:
+    """Raises ValueError unless an argument is a whole number, and large enough.
 
     Args:
       who: begins the error's text.
       name: of the argument.
       value: the argument.
+      least: what it is at least.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-        raise ValueError(f"{who}: {name}={value!r}; it must be a whole number, 1 or more")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+        raise ValueError(f"{who}: {name}={value!r}; it must be a whole number, {least} or more")
+
+
+def require_rank(who: str, name: str, value: Any) -> None:
+    """Raises ValueError unless an argument is a rank: a whole number in [0, size).
+
+    Args:
+      who: begins the error's text.
+      name: of the argument.
+      value: the argument; before `init()`, which tells the size, any whole number from 0 is one.
+    """
+    require_whole_number(who, name, value, least=0)
+    if basics.is_initialized() and value >= basics.size():
+        raise ValueError(
+            f"{who}: {name}={value!r}; it must be a rank, and there are {basics.size()}, from 0 on"
+        )
 
 
 def is_variable(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import basics
+from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.callbacks.broadcast import give_all
 from horovod.tensorflow.objects import allgather_object
@@ -39,10 +40,7 @@ class AgreedEarlyStopping(RefusesTfKeras, tf.keras.callbacks.Callback):
 
     def __init__(self, every_batches: int = 1) -> None:
         super().__init__()
-        if every_batches < 0:
-            raise ValueError(
-                f"AgreedEarlyStopping: every_batches={every_batches}; it must be 0 or more"
-            )
+        require_whole_number("AgreedEarlyStopping", "every_batches", every_batches, least=0)
         self.every_batches = every_batches
         self._wanted = False
         self._batches = 0

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from horovod.tensorflow import _compat
 from horovod.tensorflow._subclass import Extension
+from horovod.tensorflow.arguments import require_rank
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.functions import broadcast_
 from horovod.tensorflow.keras import _override_points
@@ -34,6 +35,9 @@ class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callba
       root_rank: whose values; in [0, size).
       device: where to place the broadcasts; default: as TensorFlow decides.
       local_variables: variables that each rank keeps.
+
+    Raises:
+      ValueError: `root_rank` is no rank.
     """
 
     _supports_tf_logs = True  # Keras 2 need not fetch the metrics of each batch for this
@@ -42,6 +46,7 @@ class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callba
         self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None
     ) -> None:
         super().__init__()
+        require_rank(type(self).__name__, "root_rank", root_rank)
         self.root_rank = root_rank
         self.device = device
         self._local = {_reference(variable) for variable in local_variables or ()}

@@ -124,6 +124,11 @@ class LearningRateScheduleCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
         _require_epoch(who, "start_epoch", start_epoch, "a finite number")
         if end_epoch is not None:
             _require_epoch(who, "end_epoch", end_epoch, "a finite number, or None for no end")
+            if end_epoch < start_epoch:
+                raise ValueError(
+                    f"{who}: end_epoch={end_epoch} is before start_epoch={start_epoch}, so that "
+                    "this would never set the learning rate; exchange them, or leave it out"
+                )
         if steps_per_epoch is not None:
             require_whole_number(who, "steps_per_epoch", steps_per_epoch)
         self.initial_lr = initial_lr
