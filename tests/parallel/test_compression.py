@@ -146,6 +146,53 @@ def test_every_surface_casts():
     run_ranks(_check_surfaces, 2)
 
 
+def _refused_on_rank_1() -> list[tuple[str, str]]:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+    import horovod.tensorflow.keras as keras
+
+    hvd.init()
+    plain, fp16 = tf.ones([2, 1]), hvd.Compression.fp16
+    variable = tf.Variable(plain)
+    slices = tf.IndexedSlices(plain, [0, 1], [4, 1])
+    calls = [
+        lambda c: hvd.allreduce(plain, compression=c, name="x"),
+        lambda c: hvd.allreduce(plain, compression=c),
+        lambda c: hvd.allreduce(slices, compression=c, name="s"),
+        lambda c: hvd.allreduce([(None, variable), (plain, variable)], compression=c),
+        lambda c: hvd.grouped_allreduce([plain], compression=c),
+        lambda c: hvd.grouped_allreduce([plain, tf.ones([1], tf.int32)], compression=c, name="g"),
+        lambda c: hvd.grouped_allreduce([plain, slices], compression=c, name="gs"),
+        lambda c: hvd.reducescatter(plain, compression=c),
+        lambda c: hvd.reducescatter(plain, compression=c, name="r"),
+        lambda c: hvd.grouped_reducescatter([plain], compression=c, name="gr"),
+        lambda c: keras.allreduce(1.0, compression=c, name="k"),
+    ]
+    errors = []
+    for place, call in enumerate(calls):
+        wrong = ["fp16", None, tf.float16, hvd.Compression][place % 4]
+        try:
+            call(wrong if hvd.rank() == 1 else fp16)
+        except Exception as error:
+            errors.append((type(error).__name__, str(error)))
+        else:
+            errors.append(("", f"call {place} was not refused"))
+        assert float(hvd.allreduce(1.0, name="next")) == 1.0
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="compression=3; pass"):
+        hvd.allreduce(tf.ones([1]), compression=3)
+    np.testing.assert_array_equal(hvd.allreduce(plain, compression=fp16(), name="made"), plain)
+    return errors
+
+
+def test_what_is_no_compression_is_refused_and_told_to_the_others():
+    other, wrong = run_ranks(_refused_on_rank_1, 2)
+    for kind, text in wrong:
+        assert kind == "ValueError" and "or a class with compress and decompress" in text, text
+    for kind, text in other:
+        assert kind == "FailedPreconditionError" and "compress and decompress" in text, text
+
+
 def _check_disagreement() -> list[str]:
     import tensorflow as tf
 

@@ -393,6 +393,8 @@ def _errors() -> None:
     refused("pass a number, or a list of lists", keras.SGD(0.1), groups=["a"])
     refused("num_groups=2 and groups=3", keras.SGD(0.1), num_groups=2, groups=3)
     refused("op is Max", keras.SGD(0.1), op=hvd.Max)
+    refused("compression='fp16'; pass", keras.SGD(0.1), compression="fp16")
+    refused("process_set=None; pass", keras.SGD(0.1), process_set=None)
     refused("distributed already", hvd.DistributedOptimizer(keras.SGD(0.1)))
     with pytest.raises(ValueError, match="is not a Keras layer"):
         hvd.PartialDistributedOptimizer(keras.SGD(0.1), local_layers=[3])

@@ -168,6 +168,8 @@ def _own_classes(folder: str) -> None:
     model.save(f"{folder}/plain-{hvd.rank()}.keras")
     loaded = hvd.load_model(f"{folder}/plain-{hvd.rank()}.keras", legacy_opts=True)
     assert getattr(loaded, "optimizer", None) is None
+    with pytest.raises(ValueError, match="load_model: compression='fp16'; pass"):
+        hvd.load_model(f"{folder}/plain-{hvd.rank()}.keras", compression="fp16")
 
 
 @pytest.mark.smoke

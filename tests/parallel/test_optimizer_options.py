@@ -95,6 +95,21 @@ def _refusals() -> None:
 
     OfTorch.__module__ = "torch.optim.sgd"
     stranger, mine = tf.Variable(1.0, name="stranger"), tf.Variable(1.0, name="mine")
+    advice = "pass hvd.Compression.fp16 or a class with compress and decompress"
+    wrong: list[tuple[dict, str]] = [
+        ({"compression": "fp16"}, f"compression='fp16'; {advice}"),
+        ({"compression": None}, f"compression=None; {advice}"),
+        ({"compression": hvd.Compression}, advice),
+        ({"process_set": 3}, "process_set=3; pass the hvd.ProcessSet"),
+        ({"process_set": None}, "process_set=None; pass the hvd.ProcessSet"),
+        ({"process_set": 3, "op": hvd.Adasum}, "process_set=3; pass the hvd.ProcessSet"),
+        ({"sparse_as_dense": "x"}, "sparse_as_dense='x'; it must be True or False"),
+    ]
+    makers = [sgd, tf.keras.optimizers.SGD]
+    for wrap in (hvd.DistributedGradientTape, hvd.PartialDistributedGradientTape):
+        for options, text in wrong:
+            with pytest.raises(ValueError, match=re.escape(text)):
+                wrap(tf.GradientTape(), **options)
     for optimizer, options, text in (
         (None, {}, "None is not an optimizer of TensorFlow: pass"),
         (3, {}, "3 is not an optimizer"),
@@ -125,6 +140,12 @@ def _refusals() -> None:
             {"op": hvd.Adasum},
             "DistributedSGD: op=Adasum combines what each rank's update changed, which is built "
             "for tf.compat.v1.train optimizers alone",
+        ),
+        *(
+            (make(1.0), options, text)
+            for make in makers
+            for options, text in wrong
+            if make is sgd or "op" not in options
         ),
         (hvd.DistributedOptimizer(sgd(1.0)), {}, "distributed already"),
         (hvd.DistributedOptimizer(sgd(1.0)), {"backward_passes_per_step": 2}, "already"),

@@ -230,7 +230,16 @@ def _refusals() -> None:
         (lambda pairs: pairs[:1], 1, "given 2 pairs .* returned 1"),
         (lambda pairs: pairs[::-1], 1, "given 'a:0' in pair 0 and returned 'b:0'"),
         (lambda pairs: [(None, v) for _, v in pairs], 2, "was dense of float32 and became None"),
-        (lambda pairs: [(tf.cast(g, tf.float16), v) for g, v in pairs], 2, "dense of float16"),
+        (
+            lambda pairs: [(tf.cast(g, tf.float16), v) for g, v in pairs],
+            1,
+            "gradient of dtype float32 for 'a:0' and returned one of float16; keep the dtype",
+        ),
+        (
+            lambda pairs: [pairs[0], (tf.fill([3], 1.0), pairs[1][1])],
+            1,
+            r"gradient of shape \(\) for 'b:0' and returned one of \(3,\); keep the shape",
+        ),
     ):
         with pytest.raises(ValueError, match=text):
             minimize(transform, passes)
@@ -245,6 +254,27 @@ def _refusals() -> None:
     keras.apply_gradients([(tf.constant(1.0), a)])
     with pytest.raises(ValueError, match="was dense of float32 and became None"):
         keras.apply_gradients([(tf.constant(1.0), a)])
+    row = tf.Variable([1.0, 2.0])
+    for kind in models.sgd_kinds():
+        keras = hvd.DistributedOptimizer(
+            kind(1.0), transform_gradients=lambda pairs: [(3.0, v) for _, v in pairs]
+        )
+        for gradient in (tf.ones([2]), None):  # of which the variable tells the shape
+            with pytest.raises(ValueError, match=r"gradient of shape \(2,\) for .* one of \(\)"):
+                keras.apply_gradients([(gradient, row), (tf.ones([2]), row)])
+
+    @tf.function(input_signature=[tf.TensorSpec(None), tf.TensorSpec([None])])
+    def unknown(first, second):
+        with tf.GradientTape() as tape:
+            tape.watch([first, second])
+            y = tf.reduce_sum(first * 2.0) + tf.reduce_sum(second)
+        made = hvd.DistributedGradientTape(
+            tape, transform_gradients=lambda pairs: [(tf.ones([2]), s) for _, s in pairs]
+        )
+        return made.gradient(y, [first, second])
+
+    for gradient in unknown(row, row):
+        np.testing.assert_array_equal(gradient, [1.0, 1.0])
     optimizer = hvd.DistributedOptimizer(
         v1.train.GradientDescentOptimizer(1.0), transform_gradients=_capped
     )

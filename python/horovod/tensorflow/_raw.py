@@ -19,7 +19,15 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import _compat, _ops
 
-__all__ = ["call", "default_name", "function_of", "id_of", "refuse", "require_init"]
+__all__ = [
+    "call",
+    "default_name",
+    "function_of",
+    "id_of",
+    "refuse",
+    "require_init",
+    "require_process_set",
+]
 
 # What the core calls the ops whose arguments can be wrong.
 _KINDS = {
@@ -49,17 +57,22 @@ def require_init(who: str) -> None:
         raise ValueError(f"{who}: Horovod is not initialized; call hvd.init() first")
 
 
+def require_process_set(process_set: Any, who: str) -> None:
+    """Raises ValueError unless something is a process set, known to the ranks or not yet."""
+    if not isinstance(process_set, ProcessSet):
+        raise ValueError(
+            f"{who}: process_set={process_set!r}; pass the hvd.ProcessSet that hvd.init or "
+            "hvd.add_process_set made known"
+        )
+
+
 def id_of(process_set: ProcessSet, who: str) -> int:
     """Returns the number by which the ranks know a process set.
 
     Raises:
       ValueError: the set was not added on this rank, or it is none.
     """
-    if not isinstance(process_set, ProcessSet):
-        raise ValueError(
-            f"{who}: process_set={process_set!r}; pass the hvd.ProcessSet that hvd.init or "
-            "hvd.add_process_set made known"
-        )
+    require_process_set(process_set, who)
     number = process_set.process_set_id
     if number is None:
         raise ValueError(

@@ -23,7 +23,12 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.compression import Compression, Compressor, in_op
+from horovod.tensorflow.compression import (
+    Compression,
+    Compressor,
+    in_op,
+    require_compression_in_call,
+)
 from horovod.tensorflow.gradient_pairs import are_pairs, names_of_pairs
 from horovod.tensorflow.sparse import SlicesReduction
 
@@ -78,6 +83,7 @@ def combine(
       What `allreduce` returns.
 
     Raises:
+      ValueError: `compression` is no compression.
       NotImplementedError: slices with what only dense tensors can have.
     """
     if isinstance(tensor, tf.IndexedSlices):
@@ -94,6 +100,7 @@ def combine(
             ).reduce(tensor)
     with on_device(device_dense):
         name = name or _raw.default_name("HorovodAllreduce", tensor)
+        require_compression_in_call("allreduce", compression, "HorovodAllreduce", name, process_set)
         tensor = tf.convert_to_tensor(tensor)
         compression, wire = in_op(compression, tensor.dtype, op)
         compressed, context = compression.compress(tensor)
@@ -175,7 +182,8 @@ def allreduce(
       are.
 
     Raises:
-      ValueError: `init()` was not called; or both `average` and `op` are given.
+      ValueError: `init()` was not called; both `average` and `op` are given; or `compression` is
+        no compression.
       tf.errors.FailedPreconditionError: the ranks' shapes, dtypes, ops or factors differ.
       tf.errors.InvalidArgumentError: the op is none for this dtype, such as Average for bool.
       HorovodInternalError: in eager code, a rank was lost or has left.

@@ -10,7 +10,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.collectives import on_device
-from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.compression import Compression, Compressor, require_compression_in_call
 
 __all__ = ["alltoall", "dense", "reducescatter"]
 
@@ -126,6 +126,9 @@ def reducescatter(
     """
     _raw.require_init("reducescatter")
     with on_device(device_dense):
+        require_compression_in_call(
+            "reducescatter", compression, "HorovodReducescatter", name, process_set
+        )
         compressed, context = compression.compress(dense(tensor, "reducescatter"))
         output = _raw.call(
             "HorovodReducescatter",

@@ -16,7 +16,12 @@ from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.collectives import combine, on_device
-from horovod.tensorflow.compression import Compression, Compressor, in_op
+from horovod.tensorflow.compression import (
+    Compression,
+    Compressor,
+    in_op,
+    require_compression_in_call,
+)
 from horovod.tensorflow.exchange import dense
 
 __all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
@@ -50,6 +55,8 @@ def _call(
         places.setdefault(tensor.dtype, []).append(place)
     results: dict[int, tf.Tensor] = {}
     for dtype, mine in places.items():
+        of_dtype = f"{name}_{dtype.name}" if name and len(places) > 1 else name
+        require_compression_in_call(who, compression, op_type, of_dtype, process_set)
         around = compression
         wire: dict[str, str] = {}
         if op_type == "HorovodGroupedAllreduce":
@@ -181,7 +188,8 @@ def grouped_allreduce(
       A list of tensors of the same shapes and dtypes, in order; empty for no tensors.
 
     Raises:
-      ValueError: `init()` was not called; or both `average` and `op` are given.
+      ValueError: `init()` was not called; both `average` and `op` are given; or `compression` is
+        no compression.
       tf.errors.FailedPreconditionError: the ranks' numbers of tensors, shapes, dtypes, ops or
         factors differ.
       tf.errors.InvalidArgumentError: the op is none for a dtype, such as Average for bool.

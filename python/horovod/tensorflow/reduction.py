@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+import numpy as np
 import tensorflow as tf
 
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
 from horovod.common.util import num_rank_is_power_2, split_list
-from horovod.tensorflow import _compat
+from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
-from horovod.tensorflow.compression import Compressor
+from horovod.tensorflow.compression import Compressor, require_compression
 from horovod.tensorflow.grouped import combine_group
 from horovod.tensorflow.sparse import densified
 from horovod.tensorflow.warned_once import warn_once
@@ -169,8 +170,14 @@ class GradientReduction:
         Raises:
           ValueError: another op than Average, Sum and Adasum; Adasum of a number of ranks that is
             no power of two; a factor with another op than Average, or one that is not above 0; a
-            transformation that cannot be called.
+            transformation that cannot be called; a compression, process set or bool that is none.
         """
+        require_compression(self.scope, self.compression)
+        _raw.require_process_set(self.process_set, self.scope)
+        if not isinstance(self.sparse_as_dense, (bool, np.bool_)):
+            raise ValueError(
+                f"{self.scope}: sparse_as_dense={self.sparse_as_dense!r}; it must be True or False"
+            )
         if self.op not in (Average, Sum, Adasum):
             raise ValueError(
                 f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be "
@@ -241,7 +248,7 @@ class GradientReduction:
 
         Raises:
           ValueError: the sources are not known; or the function returns something else than one
-            pair for each, with the same sources.
+            pair for each, with the same sources; or a gradient of another shape or dtype.
         """
         if self.transform_gradients is None:
             return gradients
@@ -269,7 +276,29 @@ class GradientReduction:
                     f"{self.scope}: transform_gradients was given {label(before)!r} in pair "
                     f"{place} and returned {label(now) or now!r} there; keep the order"
                 )
+        for (before, source), (now, _) in zip(given, pairs):
+            if now is not None:
+                self._require_same_form(source if before is None else before, now, source)
         return [gradient for gradient, _ in pairs]
+
+    def _require_same_form(self, before: Any, now: Any, source: Any) -> None:
+        """Raises ValueError if a transformed gradient has another static shape, or another dtype.
+
+        Args:
+          before: the gradient, or the source if it had none.
+          now: what `transform_gradients` made of it.
+          source: the variable or tensor that it belongs to.
+        """
+        (shape, dtype), (new_shape, new_dtype) = _form(before), _form(now)
+        for what, old, new, same in (
+            ("shape", shape, new_shape, shape.is_compatible_with(new_shape)),
+            ("dtype", dtype.name, new_dtype.name, dtype == new_dtype),
+        ):
+            if not same:
+                raise ValueError(
+                    f"{self.scope}: transform_gradients was given a gradient of {what} {old} for "
+                    f"{label(source)!r} and returned one of {new}; keep the {what}"
+                )
 
     @_compat.without_autograph
     def exchange(
@@ -395,6 +424,13 @@ class GradientReduction:
         return tf.IndexedSlices(
             over_size(gradient.values, self.process_set), gradient.indices, gradient.dense_shape
         )
+
+
+def _form(value: Any) -> tuple[tf.TensorShape, tf.DType]:
+    """Returns the static shape, and the dtype, of a gradient or variable."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        value = tf.convert_to_tensor(value)
+    return tf.TensorShape(value.shape), tf.as_dtype(value.dtype).base_dtype
 
 
 def _names(gradients: Sequence[Any], sources: Sequence[Any], generic: bool) -> list[str]:

@@ -23,7 +23,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
 from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.averaging import over_size
-from horovod.tensorflow.compression import Compressor, in_op
+from horovod.tensorflow.compression import Compressor, in_op, require_compression
 
 __all__ = ["SlicesReduction", "densified"]
 
@@ -69,7 +69,8 @@ class SlicesReduction:
           index are still to be added.
 
         Raises:
-          ValueError: `init()` was not called.
+          ValueError: `init()` was not called; or `compression` is no compression, of which eager
+            ranks that wait for this one are told.
           NotImplementedError: another op; or bool values with an average or factors.
           tf.errors.InvalidArgumentError: as many indices as rows are not there; eager ranks that
             wait for this one are told.
@@ -81,7 +82,15 @@ class SlicesReduction:
         self._check(values.dtype, name)
         indices = tf.convert_to_tensor(slices.indices)
         chooses = settings.value("HOROVOD_SPARSE_AUTO_DENSE") and values.dtype != tf.bool
-        self._check_rows(values, indices, name, bool(chooses))
+        try:
+            require_compression("allreduce of IndexedSlices", self.compression)
+            self._check_rows(values, indices, name)
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            if _compat.executing_eagerly():
+                first = ("HorovodAllreduce", "bytes") if chooses else ("HorovodAllgather", "values")
+                number = _raw.id_of(self.process_set, "allreduce of IndexedSlices")
+                _raw.refuse(first[0], f"{name}.{first[1]}", number, error)
+            raise
         rows = _once_each(values, indices)
         if chooses:
             rows = self._shorter_way(rows, _height(slices), name)
@@ -107,21 +116,16 @@ class SlicesReduction:
                 f"{self.postscale_factor}; use op=Sum, which is 'or'"
             )
 
-    def _check_rows(self, values: tf.Tensor, indices: tf.Tensor, name: str, chooses: bool) -> None:
-        """Refuses slices whose indices are not one for each row, and tells the other ranks."""
+    def _check_rows(self, values: tf.Tensor, indices: tf.Tensor, name: str) -> None:
+        """Refuses slices whose indices are not one for each row."""
         if indices.shape.rank in (None, 1) and values.shape[:1].is_compatible_with(indices.shape):
             return
-        error = tf.errors.InvalidArgumentError(
+        raise tf.errors.InvalidArgumentError(
             None,
             None,
             f"allreduce of IndexedSlices '{name}': values have shape {values.shape} and indices "
             f"{indices.shape}; there must be one index for each row",
         )
-        if _compat.executing_eagerly():
-            first = ("HorovodAllreduce", "bytes") if chooses else ("HorovodAllgather", "values")
-            number = _raw.id_of(self.process_set, "allreduce of IndexedSlices")
-            _raw.refuse(first[0], f"{name}.{first[1]}", number, error)
-        raise error
 
     def _call(self, op_type: str, tensor: tf.Tensor, name: str, **attrs: Any) -> tf.Tensor:
         return _raw.call(

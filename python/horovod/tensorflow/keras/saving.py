@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.compression import Compression, Compressor, require_compression
 from horovod.tensorflow.keras.optimizer import distributed_optimizer
 from horovod.tensorflow.other_keras import WHAT_TO_DO, is_keras_3
 
@@ -39,8 +39,10 @@ def load_model(
       The model; one that was saved without an optimizer has none.
 
     Raises:
-      ValueError: the optimizer's gradients cannot be reduced; see `DistributedOptimizer`.
+      ValueError: `compression` is no compression; or the optimizer's gradients cannot be reduced;
+        see `DistributedOptimizer`.
     """
+    require_compression("load_model", compression)
     objects = {kind.__name__: kind for kind in custom_optimizers or ()}
     objects.update(custom_objects or {})
     try:
