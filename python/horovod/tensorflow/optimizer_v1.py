@@ -86,6 +86,34 @@ class _ReducingOptimizer(OptimizerExtension):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
+class _StepwiseOptimizer(_ReducingOptimizer):
+    """One that applies nothing of a step before all of it has been reduced."""
+
+    __slots__ = ()
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Applies the gradients when all of them are there.
+
+        One that needs no input, as of a variable in a regularizer alone, is there before the input
+        of the others may turn out to have ended, on this rank or another.
+
+        Args:
+          grads_and_vars: pairs (gradient, variable).
+          *args: those of the optimizer's own `apply_gradients`.
+          **kwargs: the same.
+
+        Returns:
+          The operation; in eager code None.
+        """
+        pairs = list(grads_and_vars)
+        gradients = [gradient for gradient, _ in pairs if tf.is_tensor(gradient)]
+        own = super().apply_gradients  # type: ignore[misc]
+        if _compat.executing_eagerly() or not gradients:
+            return own(pairs, *args, **kwargs)
+        with tf.control_dependencies([tf.group(*gradients)]):
+            return own(pairs, *args, **kwargs)
+
+
 class _AggregatingOptimizer(_ReducingOptimizer):
     """One that reduces and applies the sum of several backward passes."""
 
@@ -341,7 +369,7 @@ def distributed_v1_optimizer(
             wrapped._check_loss_scale(inside=False)
         return wrapped
     if backward_passes_per_step == 1:
-        return extended(optimizer, _ReducingOptimizer, reduction)
+        return extended(optimizer, _StepwiseOptimizer, reduction)
     aggregation = LocalGradientAggregationHelper(
         backward_passes_per_step,
         reduction.reduce,
