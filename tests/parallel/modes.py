@@ -7,12 +7,13 @@ from typing import Any, Callable
 MODES = ("eager", "function", "session")
 
 
-def evaluate(mode: str, build: Callable[[], Any]) -> Any:
+def evaluate(mode: str, build: Callable[[], Any], config: Any = None) -> Any:
     """Runs what a function builds.
 
     Args:
       mode: one of MODES.
       build: makes tensors, in any nested structure; variables only in mode "session".
+      config: of the session.
 
     Returns:
       The tensors' values as NumPy arrays, in the same structure.
@@ -20,7 +21,7 @@ def evaluate(mode: str, build: Callable[[], Any]) -> Any:
     import tensorflow as tf
 
     if mode == "session":
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
             tensors = build()
             session.run(tf.compat.v1.global_variables_initializer())
             return session.run(tensors)

@@ -18,6 +18,7 @@ from tests.parallel.modes import MODES, evaluate
 
 # TensorFlow 2 builds functional loops and branches in a session's graph, too, unless told not to.
 V1_CONTROL_FLOW = "session, v1 control flow"
+ALL_MODES = (*MODES, V1_CONTROL_FLOW)
 
 Call = Callable[[Any], Any]
 
@@ -185,8 +186,8 @@ FORMS = {
     "loop in a function, twice": (_loop_in_function_twice, [*range(1, 7), *range(11, 17)]),
 }
 
-# A session runs a function by itself, and a collective in it does not know who called: two calls
-# at once are an error.
+# A session runs a function by itself unless it is told otherwise, and a collective in it does not
+# know who called: two calls at once are an error (docs/ops.md).
 CALLS = {"function twice", "function in a loop", "loop in a function, twice"}
 
 
@@ -209,15 +210,17 @@ def _more_on_rank_0(one: Any) -> list[Any]:
     ]
 
 
-def _evaluate(mode: str, build: Callable[[], Any]) -> Any:
+def _evaluate(mode: str, build: Callable[[], Any], inlines: bool = False) -> Any:
     import tensorflow as tf
 
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.optimizer_options.do_function_inlining = inlines
     if mode != V1_CONTROL_FLOW:
-        return evaluate(mode, build)
+        return evaluate(mode, build, config)
     with contextlib.ExitStack() as stack:
         tf.compat.v1.disable_control_flow_v2()
         stack.callback(tf.compat.v1.enable_control_flow_v2)
-        return evaluate("session", build)
+        return evaluate("session", build, config)
 
 
 def _one() -> Any:
@@ -227,18 +230,13 @@ def _one() -> Any:
     return tf.compat.v1.placeholder_with_default(1.0, [])
 
 
-def _modes(form: str) -> list[str]:
-    modes = [*MODES, V1_CONTROL_FLOW]
-    return [mode for mode in modes if form not in CALLS or "session" not in mode]
-
-
 def _check_names(form: str, more: bool) -> None:
     import horovod.tensorflow as hvd
 
     hvd.init()
     run, elements = FORMS[form]
     want = [_expected(element, hvd.rank(), hvd.size()) for element in elements]
-    for mode in _modes(form):
+    for mode in ALL_MODES:
         for named in (True, False):
 
             def build(named=named) -> Any:
@@ -246,7 +244,7 @@ def _check_names(form: str, more: bool) -> None:
                 before = _more_on_rank_0(one) if more else []
                 return run(lambda element: _of_each_kind(element, named), one), before
 
-            results, _ = _evaluate(mode, build)
+            results, _ = _evaluate(mode, build, form in CALLS)
             np.testing.assert_array_equal(results, want, f"{form}, {mode}, named: {named}")
 
 
@@ -267,7 +265,7 @@ def _check_gradients(form: str) -> None:
     hvd.init()
     run, elements = FORMS[form]
     want = _slope(hvd.rank(), hvd.size()) * sum(elements)
-    for mode in _modes(form):
+    for mode in ALL_MODES:
 
         def build(mode=mode) -> Any:
             weight = _one()
@@ -283,7 +281,7 @@ def _check_gradients(form: str) -> None:
                 value = loss()
             return tape.gradient(value, weight)
 
-        assert _evaluate(mode, build) == want, f"{form}, {mode}"
+        assert _evaluate(mode, build, form in CALLS) == want, f"{form}, {mode}"
 
 
 @pytest.mark.parametrize("form", FORMS)
