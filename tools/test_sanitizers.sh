@@ -4,9 +4,17 @@ step=test-sanitizers
 TF=2.15.1  # the tests know no TensorFlow; this is the venv that Bazel is shown
 source "$(dirname "$0")/environment.sh"
 
+# exports_test looks at the plain shared objects; the sanitizers' runtimes would be strangers there.
+not_in_asan=(-//tests/cc:exports_test)
+# Tests of one thread hold no race.
+not_in_tsan=("${not_in_asan[@]}" -//tests/cc/fuzz:frame_fuzz_test -//tests/cc/fuzz:loop_fuzz_test)
+for room in adapters base collectives coordinator device fusion; do
+  not_in_tsan+=(-//tests/cc/$room/...)
+done
+
 for sanitizer in tsan asan; do
   say "$sanitizer"
-  # exports_test looks at the plain shared objects; the sanitizers' runtimes would be strangers there.
-  bazel test --config=$sanitizer -- //tests/cc/... -//tests/cc:exports_test ||
+  declare -n leaves_out=not_in_$sanitizer
+  bazel test --config=$sanitizer -- //tests/cc/... "${leaves_out[@]}" ||
     die "tests failed under $sanitizer (above)." "One again: bazel test --config=$sanitizer //tests/cc/ROOM:NAME"
 done

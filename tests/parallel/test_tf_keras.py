@@ -30,20 +30,19 @@ pytestmark = pytest.mark.skipif(not AS_TF_KERAS, reason="tf.keras is Keras 2 by 
 
 QUICK = [
     test_keras_callbacks._broadcast,
-    test_keras_callbacks._learning_rates,
     test_keras_callbacks._metric_average,
-    test_keras_loss_scale._fixed_scale_and_registration,
-    test_keras_optimizer._groups_and_lists,
     test_keras_optimizer._is_still_the_optimizer,
     test_keras_optimizer._passes_by_hand,
     test_sync_batch_norm._trains,
-    test_tape._partial,
 ]
 OTHERS = [
     test_keras_callbacks._agreed_stop,
+    test_keras_callbacks._learning_rates,
+    test_keras_loss_scale._fixed_scale_and_registration,
     test_keras_loss_scale._rank_1_has_inf,
     test_keras_optimizer._clipping,
     test_keras_optimizer._equals_the_whole_batch,
+    test_keras_optimizer._groups_and_lists,
     test_keras_optimizer._local_variables,
     test_keras_optimizer._odd_gradients,
     test_keras_optimizer._passes_in_fit,
@@ -53,6 +52,7 @@ OTHERS = [
     test_sync_batch_norm._refuses,
     test_sync_batch_norm._sends_little,
     test_tape._check_tape,
+    test_tape._partial,
 ]
 
 
