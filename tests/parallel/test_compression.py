@@ -50,7 +50,7 @@ def _check_bits() -> None:
     for name in NAMES:
         compression = getattr(hvd.Compression, name)
         for dtype in ("float32", "float64"):
-            for count in (0, 1, 1001, 300_001):
+            for count in (0, 1, 1001, 300_001 if dtype == "float32" else 7):
                 x = tf.constant(_mine(hvd.rank(), count, dtype))
                 for extra in options:
                     got = hvd.allreduce(x, compression=compression, name="in the op", **extra)
@@ -69,9 +69,8 @@ def test_the_bits_are_those_of_casts_around_the_op(size):
     run_ranks(_check_bits, size)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_the_bits_are_the_same_over_tcp(size):
-    ranks.run_ranks(_check_bits, size, env={"HOROVOD_TRANSPORT": "tcp"})
+def test_the_bits_are_the_same_over_tcp():
+    ranks.run_ranks(_check_bits, 3, env={"HOROVOD_TRANSPORT": "tcp"})
 
 
 def _check_surfaces() -> None:

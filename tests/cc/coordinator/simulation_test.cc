@@ -18,7 +18,7 @@ namespace {
 
 // Sanitizers make each history ten times longer.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr unsigned kHistories = 400;
+constexpr unsigned kHistories = 150;
 #else
 constexpr unsigned kHistories = 3000;
 #endif
