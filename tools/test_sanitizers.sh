@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the C++ tests under ThreadSanitizer, then under AddressSanitizer with UBSan.
+# Runs the C++ tests under ThreadSanitizer, then under AddressSanitizer with UBSan; SANITIZERS=tsan or
+# =asan under one of them.
 step=test-sanitizers
 TF=2.15.1  # the tests know no TensorFlow; this is the venv that Bazel is shown
 source "$(dirname "$0")/environment.sh"
@@ -12,7 +13,7 @@ for room in adapters base collectives coordinator device fusion; do
   not_in_tsan+=(-//tests/cc/$room/...)
 done
 
-for sanitizer in tsan asan; do
+for sanitizer in ${SANITIZERS:-tsan asan}; do
   say "$sanitizer"
   declare -n leaves_out=not_in_$sanitizer
   bazel test --config=$sanitizer -- //tests/cc/... "${leaves_out[@]}" ||
