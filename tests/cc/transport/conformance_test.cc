@@ -338,6 +338,7 @@ TEST_P(Conformance, AnAllreduceHasTheBitsOfTheOneReduction) {
         // The bits of small integers are 16-bit floats, too.
         ExpectAllreduce<uint16_t>(*transport, all, ++sequence, DType::kBfloat16, lengths, in_place);
         ExpectAllreduce<uint16_t>(*transport, all, ++sequence, DType::kFloat16, lengths, in_place);
+        if (lengths[0] > 5000) continue;  // windows of all kinds have been cast by now
         ExpectAllreduce<float>(*transport, all, ++sequence, DType::kFloat32, lengths, in_place,
                                DType::kFloat16);
         ExpectAllreduce<double>(*transport, all, ++sequence, DType::kFloat64, lengths, in_place,
