@@ -248,6 +248,14 @@ def test_a_part_that_fails_is_noted_once_and_a_wrong_result_is_an_error(world, t
     ]
 
 
+@pytest.fixture
+def heeds_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_ends_its_jobs_and_writes_what_there_is(
     world, tmp_path, monkeypatch, signum
