@@ -147,11 +147,15 @@ def _wrong(kind: str) -> tuple[int, str]:
         "another dtype": [array.astype("float64") for array in good],
         "no group": good[0],
         "a scalar": [good[0], np.float32(1)],
+        "a tensor of another dtype more": good,
+        "another dtype for one": good[:1],
         "none": [],
     }
+    others = {"a tensor of another dtype more": 1, "another dtype for one": 1}.get(kind, 0)
     with pytest.raises(core.CoreError) as error:
         mine = other[kind] if rank else good
-        client.allgather(mine, "x", grouped=isinstance(mine, list)).wait()
+        grouped = isinstance(mine, list)
+        client.allgather(mine, "x", grouped=grouped, num_others=others * rank).wait()
     outputs = client.allgather(good, "x", grouped=True).wait()
     assert [got.shape for got in outputs] == [(4,), (6, 2)]
     return error.value.code, str(error.value)
@@ -162,6 +166,16 @@ def _wrong(kind: str) -> tuple[int, str]:
     ("kind", "alone", "words"),
     [
         ("a tensor more", False, "rank 1 sent tensors: a group of 3, rank 0 sent a group of 2"),
+        (
+            "a tensor of another dtype more",
+            False,
+            "rank 1 sent tensors: 2 float32 of a group of 3, rank 0 sent a group of 2",
+        ),
+        (
+            "another dtype for one",
+            False,
+            "rank 1 sent tensors: 1 float32 of a group of 2, rank 0 sent a group of 2",
+        ),
         ("another shape", False, "rank 1 sent shape of tensor 1 [3, 5], rank 0 sent [3, 2]"),
         ("another dtype", False, "rank 1 sent dtype float64, rank 0 sent float32"),
         ("no group", False, "rank 1 sent tensors: no group, rank 0 sent a group of 2"),

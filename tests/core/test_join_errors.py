@@ -177,7 +177,10 @@ def _never_match() -> tuple[int, str, int]:
 def test_names_that_never_match_are_told_to_those_that_joined() -> None:
     for code, text, last in run_ranks(_never_match, 3, env={"HOROVOD_MISMATCH_TIME_SECONDS": "1"}):
         assert code == FAILED_PRECONDITION
-        assert "rank 1 waits in 'of 1'" in text and "rank 2 waits in 'of 2'" in text
+        assert (
+            "rank 1 waits in allreduce 'of 1'" in text
+            and "rank 2 waits in allreduce 'of 2'" in text
+        )
         assert last == 1
 
 

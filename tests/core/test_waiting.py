@@ -94,7 +94,7 @@ def test_names_that_never_match_are_an_error_that_lists_them() -> None:
     ):
         assert code == FAILED_PRECONDITION
         for rank in range(3):
-            assert f"rank {rank} waits in 'of rank {rank}'" in text
+            assert f"rank {rank} waits in allreduce 'of rank {rank}'" in text
         assert after == 3.0
 
 
@@ -126,7 +126,7 @@ def test_what_the_data_plane_waits_for_is_told(size: int, transport: str) -> Non
     others = "rank 1" if size == 2 else "one of rank 1 (host localhost), rank 2"
     assert len(ends[0][0]) >= 2, ends
     for line in ends[0][0]:
-        assert "allreduce 'grad' has run for" in line and f"waits for {others}" in line
+        assert "allreduce 'grad' has stood still for" in line and f"waits for {others}" in line
     assert [code for _, code, _ in ends] == [core.OK] * size
 
 
@@ -134,5 +134,31 @@ def test_what_the_data_plane_waits_for_ends_the_job_when_asked() -> None:
     env = {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5"}
     for _, code, text in run_ranks(_one_is_stopped_in_the_middle, 2, 3.0, env=env):
         assert code == core.DEADLINE_EXCEEDED, text
-        assert "'grad' has run for 1 s and waits for" in text
+        assert "'grad' has stood still for" in text
         assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1.5" in text
+
+
+def _leaves_while_another_is_stopped() -> tuple[list[str], float]:
+    """Rank 0 leaves while rank 1 gives no memory for a result that is scheduled on both."""
+    basics.init()
+    client.allreduce(np.ones(3), "before").wait()
+
+    class Slow(client.Handle):
+        def _allocate(self, *arguments):
+            time.sleep(3.0)
+            return super()._allocate(*arguments)
+
+    kind = Slow if basics.rank() == 1 else client.Handle
+    with _stderr() as lines:
+        handle = kind(core.KINDS.index("allreduce"), np.ones(3), "grad", reduce_op=1)
+        time.sleep(0.5)  # it is in the data plane
+        basics.shutdown()
+    return lines, float(handle.wait().sum())
+
+
+def test_what_runs_is_watched_also_while_a_rank_leaves() -> None:
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.6"}
+    for rank, (lines, total) in enumerate(run_ranks(_leaves_while_another_is_stopped, 2, env=env)):
+        assert total == 6.0
+        if rank == 0:
+            assert any("has stood still for" in line for line in lines), lines

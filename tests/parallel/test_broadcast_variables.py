@@ -43,6 +43,47 @@ def test_broadcast_variables_in_eager_code_and_functions():
     run_ranks(_eager_and_function, 3)
 
 
+def _twice_in_one_function() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v, w = (tf.Variable([10.0 * hvd.rank() + i]) for i in (1, 2))
+    values = [[1.0, 2.0], [11.0, 12.0]]
+
+    @tf.function(autograph=False)
+    def one(variable, root):
+        hvd.broadcast_([variable], root)
+
+    @tf.function(autograph=False)
+    def both(root):
+        hvd.broadcast_([v], root)
+        hvd.broadcast_([w], root)
+
+    @tf.function(autograph=False)
+    def called_twice(root):
+        one(v, root)
+        one(w, root)
+
+    @tf.function
+    def in_a_loop(root):
+        for _ in tf.range(20):
+            hvd.broadcast_([v, w], root)
+            v.assign_add([0.0])
+
+    for function in (both, called_twice, in_a_loop):
+        for root in (0, 1):
+            v.assign([10.0 * hvd.rank() + 1])
+            w.assign([10.0 * hvd.rank() + 2])
+            function(root)
+            assert [v.numpy()[0], w.numpy()[0]] == values[root], (function, root)
+
+
+def test_several_in_place_at_once_each_find_their_own():
+    run_ranks(_twice_in_one_function, 2)
+
+
 def _global_variables_in_a_session() -> None:
     import tensorflow as tf
 

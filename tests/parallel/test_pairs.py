@@ -94,5 +94,5 @@ def _none_on_rank_1() -> str:
 def test_a_gradient_that_is_none_on_one_rank_is_named():
     env = {"HOROVOD_MISMATCH_TIME_SECONDS": "1"}
     for text in ranks.run_ranks(_none_on_rank_1, 2, env=env):
-        assert "rank 0 waits in 'HorovodAllreduce_grad_0', rank 1 waits in " in text
+        assert "rank 0 waits in allreduce 'HorovodAllreduce_grad_0', rank 1 waits in " in text
         assert "'HorovodAllreduce_grad_0_None_at_1'" in text

@@ -30,7 +30,7 @@ def test_attributes_are_shown_with_what_they_allow() -> None:
     assert line == (
         "| `HorovodGroupedAllreduce` | `tensors: num_tensors * T` | `sum: num_tensors * T` | "
         "`reduce_op: int`, `prescale_factor: float`, `postscale_factor: float`, "
-        '`wire_dtype: string = ""`, `num_tensors: int >= 1`, common |'
+        '`wire_dtype: string = ""`, `num_tensors: int >= 1`, `num_others: int >= 0 = 0`, common |'
     )
 
 

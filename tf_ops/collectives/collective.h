@@ -1,7 +1,9 @@
 // Collective: what one kind of collective means.  One row of table.cc each.
 //
-// To add one: write its file with these functions, add its row to table.cc, a row to the
-// op table in adapters/tf/op_table.cc and a Python function.
+// To add one: write its file with these functions, add its row to table.cc and its Kind to
+// base/types.h, and with it hvd_kind (runtime/c_api.h) and KINDS (python/horovod/common/core.py);
+// for TensorFlow a row of the op table in adapters/tf/op_table.cc and of RUNS_IN_ANY_ORDER
+// (python/horovod/tensorflow/_compat.py), a Python function, and its gradient in gradients.py.
 
 #ifndef TF_OPS_COLLECTIVES_COLLECTIVE_H_
 #define TF_OPS_COLLECTIVES_COLLECTIVE_H_

@@ -6,6 +6,7 @@
 // bits: each rank gets all contributions to its own rows and adds them in rank order.  (n-1)/n x
 // bytes sent.
 
+#include "tf_ops/base/slices.h"
 #include "tf_ops/collectives/algorithms/block.h"
 #include "tf_ops/collectives/collective.h"
 
@@ -24,9 +25,8 @@ Status AgreeReducescatter(const Signature& a, int rank_a, const Signature& b, in
 
 // The rows that `member` keeps.
 Part RowsFor(int64_t rows, int member, int n) {
-  const int64_t each = rows / n;
-  const int64_t more = rows % n;
-  return {each * member + std::min<int64_t>(member, more), each + (member < more ? 1 : 0)};
+  const int64_t begin = SliceBegin(rows, member, n);
+  return {begin, SliceBegin(rows, member + 1, n) - begin};
 }
 
 std::vector<int64_t> KeptRows(const Signature& s, size_t i, const Around& around) {

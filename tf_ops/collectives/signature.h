@@ -32,6 +32,9 @@ struct Signature {
   // A group: its tensors are one request, so either all of it runs or nothing.  Where this is
   // false there is at most one tensor.
   bool grouped = false;
+  // The tensors of the caller's group that travel as requests of their own, since their dtype is
+  // another.
+  int others = 0;
   std::vector<std::vector<int64_t>> shapes;  // of this rank's tensors
   std::vector<int64_t> splits;               // alltoall: rows for each member, in order
   std::vector<int> ranks;                    // of a process set to add, ascending

@@ -33,6 +33,10 @@ Status ValidateShapes(const Signature& s, const Collective& collective, size_t r
     return Status::InvalidArgument(
         StrCat(s.Title(), ": ", s.shapes.size(), " tensors cannot be one request"));
   }
+  if (s.others < 0 || (s.others > 0 && !s.grouped)) {
+    return Status::InvalidArgument(
+        StrCat(s.Title(), ": ", s.others, " other tensors of its group"));
+  }
   // What comes out may be as large as what all ranks put in.
   int64_t tensors = s.shapes.size();
   if (collective.sizes != Sizes::kNone) tensors *= std::max<int64_t>(ranks, 1);
@@ -82,9 +86,12 @@ Status Agree(const Signature& a, int rank_a, const Signature& b, int rank_b) {
                   "dtypes must match on all ranks");
   }
   const auto tensors = [](const Signature& s) {
-    return s.grouped ? StrCat("a group of ", s.shapes.size()) : std::string("no group");
+    if (!s.grouped) return std::string("no group");
+    if (s.others == 0) return StrCat("a group of ", s.shapes.size());
+    return StrCat(s.shapes.size(), " ", Name(s.dtype), " of a group of ",
+                  s.shapes.size() + s.others);
   };
-  if (a.grouped != b.grouped || a.shapes.size() != b.shapes.size()) {
+  if (a.grouped != b.grouped || a.shapes.size() != b.shapes.size() || a.others != b.others) {
     return Differ(a, "tensors:", rank_a, tensors(a), rank_b, tensors(b),
                   "a group must hold the same tensors on all ranks");
   }
@@ -152,7 +159,7 @@ Signature WithSizes(const Signature& signature, const std::vector<int64_t>& size
 bool SameButSizes(const Signature& a, const Signature& b) {
   const auto fixed = [](const Signature& s) {
     return std::tie(s.name, s.process_set, s.kind, s.dtype, s.wire_dtype, s.op, s.prescale,
-                    s.postscale, s.root, s.gradient, s.grouped, s.ranks);
+                    s.postscale, s.root, s.gradient, s.grouped, s.others, s.ranks);
   };
   if (fixed(a) != fixed(b)) return false;
   const size_t skip = FindCollective(a.kind)->sizes == Sizes::kNone ? 0 : 1;

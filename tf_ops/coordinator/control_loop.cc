@@ -36,6 +36,8 @@ ControlLoop::ControlLoop(const World& world, ProcessSets* sets, const Config& co
       runner_(runner),
       topology_(world.hosts),
       peers_(topology_.neighbors(world.rank)),
+      run_watch_(world_, *sets, config),
+      spinner_(Seconds(config.spin_us / 1e6)),
       ports_(world, *sets, topology_),
       check_(world, *sets, topology_, ports_, cache_),
       relay_(world, *sets, ports_, cache_),
@@ -51,7 +53,7 @@ void ControlLoop::Run() {
   std::vector<ControlEvent> events;
   while (Turn(events, Clock::now())) {
     events.clear();
-    ControlEvent event = control_.WaitAny(NextTimer());
+    ControlEvent event = NextEvent();
     while (event.type != ControlEvent::Type::kTimeout) {
       events.push_back(std::move(event));
       if (events.size() == kMostEventsPerTurn) break;
@@ -59,6 +61,15 @@ void ControlLoop::Run() {
     }
   }
   control_.Finish(Deadline::After(kFarewellTime));
+}
+
+ControlEvent ControlLoop::NextEvent() {
+  ControlEvent event;
+  const bool came = spinner_.Until([&] {
+    event = control_.WaitAny(Deadline(Clock::time_point{}));
+    return event.type != ControlEvent::Type::kTimeout;
+  });
+  return came ? event : control_.WaitAny(NextTimer());
 }
 
 void ControlLoop::Begin(Time now) {
@@ -90,10 +101,8 @@ Deadline ControlLoop::NextTimer() const {
   Deadline next;
   if (reported_ && !aborted_) next = Deadline(report_deadline_);
   if (const auto due = liveness_.next_time(); due) next = Earlier(next, Deadline(*due));
+  if (Inspects() || WatchesRunner()) next = Earlier(next, Deadline(next_inspection_));
   if (ended_) return next;
-  if ((is_coordinator() && negotiator_.waiting()) || WatchesRunner()) {
-    next = Earlier(next, Deadline(next_inspection_));
-  }
   if (const auto held = relay_.next_time(); held) next = Earlier(next, Deadline(*held));
   if (gathering_since_ && !wants_progress_) {
     next = Earlier(next, Deadline(*gathering_since_ + Seconds(config_.cycle_time_ms / 1e3)));
@@ -334,51 +343,20 @@ void ControlLoop::EndScheduled(std::shared_ptr<Request> request, const Status& s
 void ControlLoop::OnTimer() {
   LookAtReport();
   CheckLiveness();
-  if (ended_) return;
-  const bool inspects = is_coordinator() && negotiator_.waiting();
-  if ((!inspects && !WatchesRunner()) || now_ < next_inspection_) return;
+  if ((!Inspects() && !WatchesRunner()) || now_ < next_inspection_) return;
   next_inspection_ = now_ + kInspection;
   std::vector<std::string> warnings;
-  Status status = CheckRunning(&warnings);
-  if (status.ok() && inspects) status = negotiator_.Inspect(now_, &warnings);
+  Status status;
+  if (WatchesRunner()) status = run_watch_.Look(runner_->running(), now_, &warnings);
+  if (status.ok() && Inspects()) status = negotiator_.Inspect(now_, &warnings);
   for (const std::string& text : warnings) HVD_LOG(kWarning) << text;
   if (!status.ok()) Abort(status);
 }
 
-bool ControlLoop::WatchesRunner() const {
-  return runner_->in_flight() > 0 &&
-         (!config_.stall_check_disable || config_.stall_shutdown_time_s > 0);
-}
+bool ControlLoop::Inspects() const { return !ended_ && is_coordinator() && negotiator_.waiting(); }
 
-Status ControlLoop::CheckRunning(std::vector<std::string>* warnings) {
-  const auto running = runner_->running();
-  if (!running) return Status::Ok();
-  if (running->sequence != warned_of_) {
-    warned_of_ = running->sequence;
-    warned_at_ = running->since;
-  }
-  std::vector<std::string> others;
-  for (int rank : sets_->members(running->first->process_set)) {
-    if (rank != world_.rank) others.push_back(world_.RankText(rank));
-  }
-  const auto text = [&] {
-    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now_ - running->since);
-    return StrCat(running->first->Title(), " has run for ", waited.count(), " s and waits for ",
-                  others.size() > 1 ? "one of " : "", Join(others, 8));
-  };
-  if (config_.stall_shutdown_time_s > 0 &&
-      now_ - running->since >= Seconds(config_.stall_shutdown_time_s)) {
-    return Status::DeadlineExceeded(StrCat(
-        text(), " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
-  }
-  if (!config_.stall_check_disable && !others.empty() &&
-      now_ - warned_at_ >= Seconds(config_.stall_check_time_s)) {
-    warned_at_ = now_;
-    warnings->push_back(StrCat(text(),
-                               ", which lives but is stopped or slow; this is only a "
-                               "warning"));
-  }
-  return Status::Ok();
+bool ControlLoop::WatchesRunner() const {
+  return !aborted_ && runner_->in_flight() > 0 && run_watch_.wanted();
 }
 
 void ControlLoop::LookAtReport() {

@@ -2,8 +2,9 @@
 // down, notices lost ranks, and ends things in order or by abort.  On rank 0 it is also the
 // coordinator, around the pure Negotiator.
 //
-// Nothing is polled: the thread sleeps in ControlChannel::WaitAny until a frame, a bell or
-// a timer comes, and timers run only while something waits.
+// At rest nothing is polled: the thread sleeps in ControlChannel::WaitAny until a frame, a bell or
+// a timer comes, and timers run only while something waits.  Only right after an event it looks
+// for the next one for a while (Spinner).
 //
 // Threads: Run() is the control thread's; the rest any.
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "tf_ops/base/config.h"
+#include "tf_ops/base/spinner.h"
 #include "tf_ops/coordinator/cache.h"
 #include "tf_ops/coordinator/counters.h"
 #include "tf_ops/coordinator/frame_check.h"
@@ -29,6 +31,7 @@
 #include "tf_ops/coordinator/ports.h"
 #include "tf_ops/coordinator/queue.h"
 #include "tf_ops/coordinator/relay.h"
+#include "tf_ops/coordinator/run_watch.h"
 #include "tf_ops/coordinator/stream_runner.h"
 #include "tf_ops/transport/fabric.h"
 #include "tf_ops/transport/process_sets.h"
@@ -83,6 +86,8 @@ class ControlLoop {
   int parent() const { return topology_.parent(world_.rank); }
   // The rank that the stream comes from.
   int source() const { return is_coordinator() ? world_.rank : parent(); }
+  // The next event, or a kTimeout by NextTimer().
+  ControlEvent NextEvent();
   void OnEvent(const ControlEvent& event);
   void OnFrame(int peer, const std::string& bytes);
   void OnNegotiation(int peer, Frame frame);
@@ -104,10 +109,9 @@ class ControlLoop {
   // Whether the runner has as many responses; if so, OnProgress() will wake this thread.
   bool RunnerHas(int responses);
   void OnTimer();
-  // Whether what runs may be told to take too long.
+  // Whether there is something to look at from time to time: what waits; what runs.
+  bool Inspects() const;
   bool WatchesRunner() const;
-  // Warns of what has been in the data plane for long; not ok: for too long (stall shutdown).
-  Status CheckRunning(std::vector<std::string>* warnings);
   void LookAtReport();
   void CheckLiveness();
   void SendFrame(int peer, Frame frame);
@@ -135,6 +139,8 @@ class ControlLoop {
   const std::vector<int> peers_;  // parent and children
 
   // The control thread's.
+  RunWatch run_watch_;
+  Spinner spinner_;
   Ports ports_;
   Time now_{};  // of this turn
   Cache cache_;
@@ -148,8 +154,6 @@ class ControlLoop {
   std::vector<bool> over_;    // by rank: it runs nothing any more; its end is no loss
   bool said_over_ = false;
   Time next_inspection_{};
-  uint64_t warned_of_ = 0;  // what runs: its sequence, and when a warning was last given
-  Time warned_at_{};
   uint64_t last_sequence_ = 0;  // of the stream
   bool stopping_ = false;
   bool ended_ = false;              // nothing more will be negotiated

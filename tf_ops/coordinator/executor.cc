@@ -15,7 +15,8 @@ Executor::Executor(const World& world, const ProcessSets& sets, const Config& co
       config_(config),
       fabric_(fabric),
       queue_(queue),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      spinner_(Seconds(config.spin_us / 1e6)) {}
 
 void Executor::Post(Response response, std::vector<std::shared_ptr<Request>> requests) {
   auto work = std::make_unique<Work>();
@@ -24,12 +25,16 @@ void Executor::Post(Response response, std::vector<std::shared_ptr<Request>> req
   ++in_flight_;
   std::lock_guard<std::mutex> lock(mutex_);
   posted_.push_back(std::move(work));
+  ++offered_;
   changed_.notify_all();
 }
 
 std::optional<StreamRunner::Running> Executor::running() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return running_;
+  if (running_ == nullptr) return std::nullopt;
+  const Response& response = running_->response;
+  return Running{response.sequence, response.tensors[0].signature, response.absent,
+                 running_->transport->moved()};
 }
 
 void Executor::Abort(const Status& why) {
@@ -48,6 +53,7 @@ void Executor::Run() {
   for (;;) {
     std::unique_ptr<Work> work;
     bool is_complete;
+    spinner_.Until([this] { return offered_ > 0; });
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [&] {
@@ -58,6 +64,7 @@ void Executor::Run() {
       if (from.empty()) return;
       work = std::move(from.front());
       from.pop_front();
+      --offered_;
       if (!is_complete && !aborted_.ok()) {
         work->status = aborted_;
         work->aborted = true;
@@ -83,21 +90,22 @@ void Executor::Launch(std::unique_ptr<Work> work) {
   const CallDone done = [this, raw](Status status) {
     raw->status = std::move(status);
     std::lock_guard<std::mutex> lock(mutex_);
-    if (running_ && running_->sequence == raw->response.sequence) running_.reset();
+    if (running_ == raw) running_ = nullptr;
     completed_.emplace_back(raw);
+    ++offered_;
     changed_.notify_all();
   };
   if (!raw->response.status.ok()) return done(raw->response.status);
 
   raw->launched = true;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    running_ = {raw->response.sequence, raw->response.tensors[0].signature, Clock::now()};
-  }
   CollectiveCall call;
   if (Status status = BuildCall(*raw, &call); !status.ok()) return done(std::move(status));
   raw->transport = TransportFor(raw->response.process_set);
   Transport& whole = *raw->transport;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    running_ = raw;
+  }
   if (!raw->response.absent.empty()) {
     SubsetTransport there(&whole, PlacesOfThere(raw->response));
     return done(RunGeneric(there, call));
@@ -227,10 +235,10 @@ void Executor::Complete(std::unique_ptr<Work> work) {
   }
   if (!response.is_last_part()) work->requests.clear();
   for (const auto& request : work->requests) {
-    queue_->Finish(request, !work->aborted
-                                ? status
-                                : Status(status.code(), StrCat(request->signature.Title(), ": ",
-                                                               status.message())));
+    const std::string title = request->signature.Title();
+    const bool named = !work->aborted || status.message().rfind(title, 0) == 0;
+    queue_->Finish(request,
+                   named ? status : Status(status.code(), StrCat(title, ": ", status.message())));
   }
   --in_flight_;
   hooks_.on_progress();

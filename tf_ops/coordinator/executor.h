@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tf_ops/base/config.h"
+#include "tf_ops/base/spinner.h"
 #include "tf_ops/collectives/collective.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/queue.h"
@@ -88,15 +89,17 @@ class Executor final : public StreamRunner {
   // The data thread's.
   Staging staging_;
   std::map<int, std::shared_ptr<Transport>> transports_;  // by process set
+  Spinner spinner_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Work>> posted_;
   std::deque<std::unique_ptr<Work>> completed_;
-  std::optional<Running> running_;
+  Work* running_ = nullptr;  // in the data plane
   Status aborted_;
   bool finishing_ = false;
   std::atomic<int> in_flight_{0};
+  std::atomic<int> offered_{0};  // in posted_ and completed_
 };
 
 }  // namespace hvd

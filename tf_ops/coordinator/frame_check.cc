@@ -1,10 +1,10 @@
 #include "tf_ops/coordinator/frame_check.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "tf_ops/base/strings.h"
 #include "tf_ops/collectives/collective.h"
+#include "tf_ops/fusion/plan.h"
 
 namespace hvd {
 namespace {
@@ -25,11 +25,6 @@ bool Goes(FrameType type, bool up) {
       return true;
   }
   return false;
-}
-
-// What tensors of one response have in common (fusion/plan.h).
-auto BucketOf(const Signature& s) {
-  return std::tie(s.kind, s.dtype, s.wire_dtype, s.op, s.prescale, s.postscale);
 }
 
 // Whether `sizes` are the SizesOf() this request on `ranks` ranks of the set.
@@ -169,7 +164,7 @@ Status FrameCheck::CheckResponse(int peer, const Response& response) const {
   const std::vector<int>& ranks = members(set);
   for (size_t i = 0; i < response.tensors.size(); ++i) {
     const Signature& s = *response.tensors[i].signature;
-    if (i > 0 && BucketOf(s) != BucketOf(first)) {
+    if (i > 0 && BucketKey(s) != BucketKey(first)) {
       return bad(StrCat("in which ", first.Title(), " travels with ", s.Title()));
     }
     HVD_RETURN_IF_ERROR(CheckSizes(peer, response, i, ranks));

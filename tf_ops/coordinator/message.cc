@@ -35,6 +35,7 @@ void Put(WireWriter* w, const Signature& s) {
   w->Put(static_cast<int32_t>(s.root));
   w->Put(static_cast<uint8_t>(s.gradient));
   w->Put(static_cast<uint8_t>(s.grouped));
+  w->Put(static_cast<int32_t>(s.others));
   w->Put(static_cast<uint32_t>(s.shapes.size()));
   for (const auto& shape : s.shapes) w->PutVector(shape);
   w->PutVector(s.splits);
@@ -55,6 +56,7 @@ Signature GetSignature(WireReader* r) {
   s.root = r->Get<int32_t>();
   s.gradient = r->Get<uint8_t>() != 0;
   s.grouped = r->Get<uint8_t>() != 0;
+  s.others = r->Get<int32_t>();
   const uint32_t shapes = r->GetCount(sizeof(uint32_t));
   for (uint32_t i = 0; i < shapes && r->ok(); ++i) s.shapes.push_back(r->GetVector<int64_t>());
   s.splits = r->GetVector<int64_t>();

@@ -45,7 +45,7 @@ struct Announcement {
   };
   static constexpr int kNumWhats = 4;
   What what = What::kReady;
-  Signature signature;  // of any but a ready tensor: name, set and kind
+  Signature signature;  // of a refusal: name, set and kind alone are sure to be right
   std::string reason;   // of a refusal or withdrawal
 };
 

@@ -159,6 +159,7 @@ class Negotiator {
   void Place(Decided* decided, CacheId id);
 
   // stall.cc
+  static std::string TitleOf(const Key& key, const Entry& entry);
   // From when on patience with an entry counts: whoever joins waits as long as others work.
   Time WaitsSince(const Key& key, const Entry& entry, Time since) const;
   void WarnOfStalls(Time now, std::vector<std::string>* warnings);

@@ -64,14 +64,14 @@ class Relay {
   void Release(CacheId id);
   void UpByRank(CacheId id, const Gathering& gathering);
   void Up(Report::What what, int rank, CachedReady ready);
+  // Looks anew which sets lack a rank, and lets go what is held of them.
+  void FindLacks();
 
   const World& world_;
   const ProcessSets& sets_;
   const Ports& ports_;
   const Cache& cache_;
   std::map<CacheId, Entry> entries_;
-  // Looks anew which sets lack a rank, and lets go what is held of them.
-  void FindLacks();
   std::vector<bool> lacks_;   // by set: one of its ranks here or below has left or joined
   std::vector<bool> left_;    // by rank
   std::vector<bool> joined_;  // by rank; until all have

@@ -33,7 +33,7 @@ Status Negotiator::Inspect(Time now, std::vector<std::string>* warnings) {
       const Clock::duration waited = now - WaitsSince(key, entry, entry.since);
       if (entry.failed || waited < Seconds(config_.stall_shutdown_time_s)) continue;
       return Status::DeadlineExceeded(
-          StrCat("'", key.second, "' has waited ", WholeSeconds(waited), " s for ",
+          StrCat(TitleOf(key, entry), " has waited ", WholeSeconds(waited), " s for ",
                  RanksText(MissingRanks(key, entry)),
                  " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=", config_.stall_shutdown_time_s, ")"));
     }
@@ -51,7 +51,7 @@ void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
       if (entry.failed || now - WaitsSince(key, entry, entry.warned) < patience) continue;
       entry.warned = now;
       longest = std::max(longest, now - entry.since);
-      stalled[MissingRanks(key, entry)].push_back(StrCat("'", key.second, "'"));
+      stalled[MissingRanks(key, entry)].push_back(TitleOf(key, entry));
     }
   }
   for (const auto& [missing, names] : stalled) {
@@ -63,6 +63,13 @@ void Negotiator::WarnOfStalls(Time now, std::vector<std::string>* warnings) {
                                WholeSeconds(longest), " s for ", Join(doing, 8),
                                "; those ranks live, so this is only a warning"));
   }
+}
+
+std::string Negotiator::TitleOf(const Key& key, const Entry& entry) {
+  for (const SignaturePtr& s : entry.waiting) {
+    if (s != nullptr) return s->Title();
+  }
+  return StrCat("'", key.second, "'");  // all who waited have withdrawn
 }
 
 Negotiator::Time Negotiator::WaitsSince(const Key& key, const Entry& entry, Time since) const {
@@ -95,8 +102,8 @@ void Negotiator::FailMismatches(Time now) {
         if (entry.failed) continue;
         stuck.push_back({key, &entry});
         for (size_t m = 0; m < entry.waiting.size(); ++m) {
-          if (entry.waiting[m] != nullptr)
-            names[members(set)[m]].push_back(StrCat("'", key.second, "'"));
+          const SignaturePtr& waiting = entry.waiting[m];
+          if (waiting != nullptr) names[members(set)[m]].push_back(waiting->Title());
         }
       }
     }

@@ -10,7 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "tf_ops/base/deadline.h"
 #include "tf_ops/coordinator/message.h"
 #include "tf_ops/coordinator/request.h"
 
@@ -28,13 +27,14 @@ class StreamRunner {
   // Responses posted and not over.
   virtual int in_flight() const = 0;
 
-  // What the data plane is busy with, and since when; nullopt: nothing, or it is not told.
+  // What the data plane is busy with; nullopt: nothing.
   struct Running {
     uint64_t sequence = 0;
     std::shared_ptr<const Signature> first;  // of its tensors
-    Clock::time_point since;
+    std::vector<int> absent;                 // the ranks of its set that take no part, ascending
+    uint64_t moved = 0;                      // Transport::moved()
   };
-  virtual std::optional<Running> running() const { return std::nullopt; }
+  virtual std::optional<Running> running() const = 0;
 
   // Ends all that is posted, and all that will be, with `why`.
   virtual void Abort(const Status& why) = 0;

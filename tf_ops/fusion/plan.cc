@@ -2,20 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "tf_ops/collectives/collective.h"
 
 namespace hvd {
-namespace {
-
-// Two tensors with equal keys may share a bucket.
-auto KeyOf(const Signature& s) {
-  return std::make_tuple(s.process_set, s.kind, s.dtype, s.wire_dtype, s.op, s.prescale,
-                         s.postscale);
-}
-
-}  // namespace
 
 std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
                                              int64_t threshold_bytes, bool fuse_groups) {
@@ -23,7 +13,7 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
     size_t bucket;
     int64_t bytes;
   };
-  std::map<decltype(KeyOf(*ready[0])), Open> open;  // the bucket of a key that has room
+  std::map<decltype(BucketKey(*ready[0])), Open> open;  // the bucket of a key that has room
   std::vector<std::vector<size_t>> buckets;
   for (size_t i = 0; i < ready.size(); ++i) {
     const Signature& s = *ready[i];
@@ -33,12 +23,12 @@ std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>
       buckets.push_back({i});
       continue;
     }
-    const auto it = open.find(KeyOf(s));
+    const auto it = open.find(BucketKey(s));
     if (it != open.end() && it->second.bytes + bytes <= threshold_bytes) {
       buckets[it->second.bucket].push_back(i);
       it->second.bytes += bytes;
     } else {
-      open[KeyOf(s)] = {buckets.size(), bytes};
+      open[BucketKey(s)] = {buckets.size(), bytes};
       buckets.push_back({i});
     }
   }

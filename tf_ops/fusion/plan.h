@@ -6,19 +6,25 @@
 #define TF_OPS_FUSION_PLAN_H_
 
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "tf_ops/collectives/signature.h"
 
 namespace hvd {
 
+// What tensors of one bucket have in common.
+inline auto BucketKey(const Signature& s) {
+  return std::make_tuple(s.process_set, s.kind, s.dtype, s.wire_dtype, s.op, s.prescale,
+                         s.postscale);
+}
+
 // Cuts `ready` (in the order it became ready) into buckets of indices into it.
 //
-// Tensors of one bucket agree in collective, dtype, process set, reduction and factors,
-// the collective is elementwise, and together they hold at most `threshold_bytes`; a larger
-// tensor is a bucket by itself, and so is every tensor when the threshold is 0.  Buckets
-// are in the order of their first tensor, and keep the order inside.
-// A group counts as one tensor; unless `fuse_groups` it is a bucket by itself.
+// Tensors of one bucket agree in their BucketKey(), the collective is elementwise, and together
+// they hold at most `threshold_bytes`; a larger tensor is a bucket by itself, and so is every
+// tensor when the threshold is 0.  Buckets are in the order of their first tensor, and keep the
+// order inside. A group counts as one tensor; unless `fuse_groups` it is a bucket by itself.
 std::vector<std::vector<size_t>> PlanBuckets(const std::vector<const Signature*>& ready,
                                              int64_t threshold_bytes, bool fuse_groups = true);
 

@@ -205,7 +205,8 @@ Status Start(const hvd_world& w) {
   hvd::World world = WorldFrom(w);
   world.dynamic_process_sets = world.dynamic_process_sets || config.dynamic_process_sets;
   std::unique_ptr<hvd::Fabric> fabric;
-  const hvd::FabricOptions options = {config.transport, static_cast<size_t>(config.staging_bytes)};
+  const hvd::FabricOptions options = {config.transport, static_cast<size_t>(config.staging_bytes),
+                                      hvd::Seconds(config.spin_us / 1e6)};
   HVD_RETURN_IF_ERROR(
       hvd::NewFabric(options, world, std::move(process().listeners), &process().fds, &fabric));
   auto runtime = std::make_shared<Runtime>(std::move(world), std::move(config), std::move(fabric));
@@ -222,6 +223,7 @@ hvd::Signature IdentityOf(const hvd_request& r) {
   s.process_set = r.process_set;
   s.kind = static_cast<hvd::Kind>(r.kind);
   s.grouped = r.grouped != 0;
+  s.others = r.num_others;
   if (const char* name = hvd::FindCollective(s.kind)->fixed_name) s.name = name;
   return s;
 }

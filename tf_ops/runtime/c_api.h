@@ -173,6 +173,7 @@ typedef struct {
   int32_t root;              /* broadcast: a rank of the job; remove_process_set: the set */
   int32_t gradient;          /* 1: of a tf.compat.v1 DistributedOptimizer */
   int32_t grouped;           /* 1: the tensors are a group, of which all runs or nothing */
+  int32_t num_others;        /* tensors of the group of other dtypes, in requests of their own */
   const hvd_tensor* tensors; /* copied; one, a group of them, or none for a barrier */
   int32_t num_tensors;
   /* alltoall: how many rows go to each rank of the set, in order; copied.  None: as many to

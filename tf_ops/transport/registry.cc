@@ -28,7 +28,7 @@ std::unique_ptr<Fabric> NewSharedFabric(const FabricOptions& options, const Worl
   return NewNetFabric(
       world, std::move(listeners), table, [&](const World& mine, FdTable* fds, const Stop* stop) {
         Planes planes;
-        auto shm = std::make_unique<ShmPlane>(mine, options.staging_bytes, fds, stop);
+        auto shm = std::make_unique<ShmPlane>(mine, options.staging_bytes, options.spin, fds, stop);
         planes.memory = shm.get();
         planes.memory_required = options.transport == "shm";
         planes.list.push_back(std::move(shm));

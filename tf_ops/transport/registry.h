@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/base/deadline.h"
 #include "tf_ops/base/fd.h"
 #include "tf_ops/transport/fabric.h"
 #include "tf_ops/transport/listeners.h"
@@ -20,6 +21,8 @@ struct FabricOptions {
   std::string transport = "auto";
   // Memory of a rank in which tensors meet those of its host; at least 4096.
   size_t staging_bytes = 4 << 20;
+  // How long a rank looks for one of its host before it sleeps.
+  Clock::duration spin{};
 };
 
 // InvalidArgument: no such transport; the text lists those that there are.

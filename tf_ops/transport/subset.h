@@ -25,6 +25,8 @@ class SubsetTransport final : public Transport {
   }
   int size() const override { return static_cast<int>(ranks_.size()); }
 
+  uint64_t moved() const override { return whole_->moved(); }
+
   Status SendRecv(const SendRecvArgs& args) override {
     const auto place = [this](int r) { return r < 0 ? -1 : ranks_[r]; };
     return whole_->SendRecv({place(args.to), args.out, place(args.from), args.in, args.deadline});

@@ -3,7 +3,7 @@
 // It is the only door to sockets and shared memory and, later, to MPI and NCCL: code
 // outside transport/<name>/ never includes a vendor header.
 //
-// Threads: the data thread makes every call; Fabric::Abort() ends one from outside.
+// Threads: the data thread makes every call but moved(); Fabric::Abort() ends one from outside.
 // Errors: always a Status, never an exception.
 //
 // To add one between processes: implement this class and Plane (net/plane.h) in
@@ -12,6 +12,8 @@
 
 #ifndef TF_OPS_TRANSPORT_TRANSPORT_H_
 #define TF_OPS_TRANSPORT_TRANSPORT_H_
+
+#include <cstdint>
 
 #include "tf_ops/base/bytes.h"
 #include "tf_ops/base/deadline.h"
@@ -36,6 +38,9 @@ class Transport {
 
   virtual int rank() const = 0;  // of this process in the set, in [0, size())
   virtual int size() const = 0;  // ranks of the set, >= 1
+
+  // Grows while bytes move to or from this rank, on this set or others.  Any thread.
+  virtual uint64_t moved() const = 0;
 
   // Sends and receives at once, so a ring of calls cannot deadlock.  Returns when
   // `in` is full and `out` may be reused.

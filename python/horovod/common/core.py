@@ -145,6 +145,7 @@ class Request(Structure):
         ("root", c_int32),
         ("gradient", c_int32),
         ("grouped", c_int32),
+        ("num_others", c_int32),
         ("tensors", POINTER(Tensor)),
         ("num_tensors", c_int32),
         ("splits", POINTER(c_int32)),

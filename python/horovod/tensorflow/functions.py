@@ -150,8 +150,14 @@ def broadcast_(
       HorovodInternalError: in eager code, a rank was lost or has left.
     """
     found = _listed("broadcast_", variables, process_set, at_once=True)
+    by_place = _compat.graph_is_eager_outside()
+    names = _names(found)
+    if by_place and not _compat.executing_eagerly():
+        # Two calls in one function are in flight at once.
+        graph = tf.compat.v1.get_default_graph()
+        names = [graph.unique_name(wire_name).rpartition("/")[2] for wire_name in names]
     kinds: dict[Any, list[tuple[Any, str]]] = {}  # what one op can take
-    for variable, wire_name in zip(found, _names(found)):
+    for variable, wire_name in zip(found, names):
         inner = _compat.tensorflow_variable(variable)
         kind = None if hasattr(inner, "handle") else inner.dtype
         kinds.setdefault(kind, []).append((inner, wire_name))
@@ -166,9 +172,10 @@ def broadcast_(
                 root_rank=root_rank,
                 process_set_id=_raw.id_of(process_set, "broadcast_"),
                 variable_names=[wire_name for _, wire_name in members],
+                ignore_name_scope=not by_place,
             )
         )
-    return None if _compat.graph_is_eager_outside() else tf.group(*ops)
+    return None if by_place else tf.group(*ops)
 
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation:

@@ -227,6 +227,9 @@ TEST(Sizes, AreWhatMayChangeFromCallToCall) {
     Signature group = other;
     group.grouped = !group.grouped;
     EXPECT_FALSE(SameButSizes(row.signature, group)) << title;
+    Signature larger = other;
+    ++larger.others;
+    EXPECT_FALSE(SameButSizes(row.signature, larger)) << title;
   }
 }
 

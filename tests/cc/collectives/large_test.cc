@@ -35,6 +35,7 @@ class Pretended final : public Transport {
  public:
   int rank() const override { return 1; }
   int size() const override { return 2; }
+  uint64_t moved() const override { return 0; }
   Status SendRecv(const SendRecvArgs& args) override {
     ++calls;
     if (args.to >= 0) {

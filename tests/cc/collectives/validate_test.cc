@@ -31,6 +31,11 @@ Signature Group(Kind kind, std::vector<std::vector<int64_t>> shapes) {
   return s;
 }
 
+Signature WithOthers(Signature s, int others) {
+  s.others = others;
+  return s;
+}
+
 Signature Join(const std::string& name) {
   Signature s = Of(Kind::kJoin, {});
   s.dtype = DType::kInt32;
@@ -149,6 +154,11 @@ std::vector<Case> Cases() {
       {"reducescatter", Of(Kind::kReducescatter), Code::kOk, ""},
       {"scalar reducescatter", Of(Kind::kReducescatter, {}), Code::kInvalidArgument, "scalar"},
       {"group", Group(Kind::kAllreduce, {{2}, {}, {0}}), Code::kOk, ""},
+      {"others of no group", WithOthers(Of(Kind::kAllreduce, {1}), 1), Code::kInvalidArgument,
+       "1 other tensors"},
+      {"fewer than no others", WithOthers(Group(Kind::kAllreduce, {{1}}), -1),
+       Code::kInvalidArgument, "-1 other tensors"},
+      {"part of a group", WithOthers(Group(Kind::kAllreduce, {{1}}), 2), Code::kOk, ""},
       {"group of none", Group(Kind::kAllreduce, {}), Code::kInvalidArgument, "0 tensors"},
       {"group of broadcasts", Group(Kind::kBroadcast, {{1}}), Code::kInvalidArgument, "1 tensors"},
       {"scalar in a group", Group(Kind::kAllgather, {{1}, {}}), Code::kInvalidArgument,

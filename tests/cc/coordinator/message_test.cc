@@ -97,6 +97,7 @@ TEST(Message, GroupsSplitsAndAbsentRanksSurviveBeyond2To32) {
   s.name = "g";
   s.kind = Kind::kAlltoall;
   s.grouped = true;
+  s.others = 3;
   s.shapes = {{}, {kGiant, 0}, {3}};
   s.splits = {kGiant, 0, 3};
   s.ranks = {0, 7};
@@ -114,6 +115,7 @@ TEST(Message, GroupsSplitsAndAbsentRanksSurviveBeyond2To32) {
   ASSERT_TRUE(Decode(Encode(frame), &got));
   const Response& response = got.responses.at(0);
   EXPECT_TRUE(response.first().grouped);
+  EXPECT_EQ(response.first().others, 3);
   EXPECT_EQ(response.first().shapes, s.shapes);
   EXPECT_EQ(response.first().splits, s.splits);
   EXPECT_EQ(response.first().ranks, s.ranks);

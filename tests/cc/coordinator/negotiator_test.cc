@@ -199,7 +199,7 @@ TEST_F(NegotiatorTest, NamesThatNeverMatchFailOnceNobodyCanCome) {
   now_ += seconds(1);
   EXPECT_TRUE(negotiator_->Inspect(now_, &warnings).ok());
   EXPECT_EQ(Flush(), Lines({"a!3>0", "b!3>1", "b!3>2"}));
-  EXPECT_NE(last_text_.find("rank 0 waits in 'a'"), std::string::npos) << last_text_;
+  EXPECT_NE(last_text_.find("rank 0 waits in allreduce 'a'"), std::string::npos) << last_text_;
   EXPECT_FALSE(negotiator_->waiting());
 }
 

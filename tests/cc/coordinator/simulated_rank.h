@@ -71,6 +71,7 @@ class SimulatedRunner final : public StreamRunner {
     posted.push_back({std::move(response), std::move(requests)});
   }
   int in_flight() const override { return static_cast<int>(posted.size()); }
+  std::optional<Running> running() const override { return std::nullopt; }
   void Abort(const Status& why) override { aborted = why; }
 
   std::deque<Work> posted;

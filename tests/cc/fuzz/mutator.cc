@@ -100,7 +100,7 @@ Frame Mutator::RandomFrame() {
 }
 
 void Mutator::Damage(Signature* s) {
-  switch (Pick(0, 12)) {
+  switch (Pick(0, 13)) {
     case 0:
       s->name = Text();
       break;
@@ -142,6 +142,9 @@ void Mutator::Damage(Signature* s) {
       s->grouped = !s->grouped;
       break;
     case 12:
+      s->others = SmallInt();
+      break;
+    case 13:
       s->ranks.resize(Pick(0, 4), SmallInt());
       break;
   }

@@ -31,7 +31,8 @@ class ShmMemoryTest : public testing::TestWithParam<int> {
       names_.push_back("rank " + std::to_string(r));
     }
     for (int r = 0; r < size(); ++r) {
-      ranks_.push_back(std::make_unique<ShmRank>(segments_, names_, r, kGeneration, &stop_));
+      ranks_.push_back(
+          std::make_unique<ShmRank>(segments_, names_, r, kGeneration, Clock::duration{}, &stop_));
     }
   }
   static int size() { return GetParam(); }

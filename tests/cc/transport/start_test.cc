@@ -65,21 +65,21 @@ class StartTest : public testing::Test {
     std::vector<std::thread> threads;
     testing::internal::CaptureStderr();
     for (int r : ranks) {
-      fabrics_[r] =
-          NewNetFabric(worlds_[r], std::move(listeners_[r]), &table_,
-                       [&](const World& world, FdTable* table, const Stop* stop) {
-                         Planes planes;
-                         if (transport != "tcp") {
-                           // Rank 1 alone is refused, where anyone is.
-                           auto shm = std::make_unique<ShmPlane>(world, 4096, table, stop,
-                                                                 r == 1 ? make_memory_ : MakeMemfd);
-                           planes.memory = shm.get();
-                           planes.memory_required = transport == "shm";
-                           planes.list.push_back(std::move(shm));
-                         }
-                         planes.list.push_back(NewTcpPlane(world, table, stop));
-                         return planes;
-                       });
+      fabrics_[r] = NewNetFabric(worlds_[r], std::move(listeners_[r]), &table_,
+                                 [&](const World& world, FdTable* table, const Stop* stop) {
+                                   Planes planes;
+                                   if (transport != "tcp") {
+                                     // Rank 1 alone is refused, where anyone is.
+                                     auto shm = std::make_unique<ShmPlane>(
+                                         world, 4096, Clock::duration{}, table, stop,
+                                         r == 1 ? make_memory_ : MakeMemfd);
+                                     planes.memory = shm.get();
+                                     planes.memory_required = transport == "shm";
+                                     planes.list.push_back(std::move(shm));
+                                   }
+                                   planes.list.push_back(NewTcpPlane(world, table, stop));
+                                   return planes;
+                                 });
     }
     for (int r : ranks) {
       threads.emplace_back([&, r] { outcomes[r] = fabrics_[r]->Start(Deadline::After(patience)); });

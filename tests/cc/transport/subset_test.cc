@@ -10,6 +10,7 @@ class Whole final : public Transport {
  public:
   int rank() const override { return 4; }
   int size() const override { return 7; }
+  uint64_t moved() const override { return 0; }
   Status SendRecv(const SendRecvArgs& args) override {
     last = args;
     return Status::PeerLost("rank 6 is lost");

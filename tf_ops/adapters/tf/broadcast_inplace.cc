@@ -1,7 +1,8 @@
 // HorovodBroadcastInplace and HorovodBroadcastInplaceResource: give all ranks the root's values of
 // some variables.
 //
-// Each variable is a broadcast of its own, matched by its name; all are in flight at once.  The
+// Each variable is a broadcast of its own, matched by its name among `variable_names` as another
+// collective is by its `tensor_name`; all are in flight at once.  The
 // values are received where they belong, unless somebody else holds the variable's memory: then
 // into new memory, which the variable gets at the end.
 
@@ -19,7 +20,9 @@
 #include "tf_ops/adapters/tf/call.h"
 #include "tf_ops/adapters/tf/compat.h"
 #include "tf_ops/adapters/tf/dtype.h"
+#include "tf_ops/adapters/tf/node_frames.h"
 #include "tf_ops/adapters/tf/status.h"
+#include "tf_ops/adapters/tf/wire_name.h"
 #include "tf_ops/runtime/c_api.h"
 
 namespace hvd_tf {
@@ -65,10 +68,14 @@ struct One {
 
 class BroadcastInplaceKernel final : public tf::AsyncOpKernel {
  public:
-  explicit BroadcastInplaceKernel(tf::OpKernelConstruction* c) : AsyncOpKernel(c) {
+  explicit BroadcastInplaceKernel(tf::OpKernelConstruction* c)
+      : AsyncOpKernel(c), loops_(c->def().name()) {
     OP_REQUIRES_OK(c, c->GetAttr("root_rank", &root_rank_));
     OP_REQUIRES_OK(c, c->GetAttr("process_set_id", &process_set_));
     OP_REQUIRES_OK(c, c->GetAttr("variable_names", &names_));
+    bool ignore_name_scope = false;
+    OP_REQUIRES_OK(c, c->GetAttr("ignore_name_scope", &ignore_name_scope));
+    for (std::string& name : names_) name = WireName(c->def().name(), name, ignore_name_scope);
     OP_REQUIRES(c, names_.size() == static_cast<size_t>(c->num_inputs()),
                 absl::InvalidArgumentError(std::string(name()) + ": " +
                                            std::to_string(names_.size()) + " variable_names for " +
@@ -84,8 +91,9 @@ class BroadcastInplaceKernel final : public tf::AsyncOpKernel {
 
  private:
   void Begin(tf::OpKernelContext* c, int i, const std::shared_ptr<Run>& run) const {
+    const std::string name = names_[i] + loops_.TextOf(c);
     hvd_request request = {};
-    request.name = names_[i].c_str();
+    request.name = name.c_str();
     request.kind = HVD_BROADCAST;
     request.process_set = process_set_;
     request.root = root_rank_;
@@ -93,7 +101,7 @@ class BroadcastInplaceKernel final : public tf::AsyncOpKernel {
     if (const absl::Status status = Take(c, i, one.get()); !status.ok()) {
       const std::string text(status.message());
       hvd_refuse(&request, text.c_str());
-      return run->End(HVD_INVALID_ARGUMENT, ("broadcast '" + names_[i] + "': " + text).c_str());
+      return run->End(HVD_INVALID_ARGUMENT, ("broadcast '" + name + "': " + text).c_str());
     }
     std::vector<int64_t> shape;
     for (const auto dim : one->from.shape()) shape.push_back(dim.size);
@@ -140,6 +148,7 @@ class BroadcastInplaceKernel final : public tf::AsyncOpKernel {
     return absl::OkStatus();
   }
 
+  const NodeFrames loops_;
   int root_rank_ = 0;
   int process_set_ = 0;
   std::vector<std::string> names_;
@@ -163,6 +172,7 @@ const bool registered = [] {
           .Attr("process_set_id: int = 0")
           .Attr("num_variables: int >= 1")
           .Attr("variable_names: list(string)")
+          .Attr("ignore_name_scope: bool = false")
           .SetIsStateful()
           .SetShapeFn([](tf::shape_inference::InferenceContext* c) {
             for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, c->input(i));

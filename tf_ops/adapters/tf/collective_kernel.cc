@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/platform/hash.h"
 #include "tf_ops/adapters/tf/call.h"
 #include "tf_ops/adapters/tf/dtype.h"
 #include "tf_ops/adapters/tf/status.h"
@@ -12,10 +11,6 @@
 
 namespace hvd_tf {
 namespace {
-
-constexpr FrameHash kFrameHash = {
-    [](const std::string& loop) -> uint64_t { return tf::Hash64(loop); },
-    [](uint64_t a, uint64_t b) -> uint64_t { return tf::Hash64Combine(a, b); }};
 
 // hvd_request::allocate: output `tensor` of the op.
 int Allocate(void* call, int32_t tensor, const int64_t* shape, int32_t ndim, void** output) {
@@ -36,7 +31,7 @@ int Allocate(void* call, int32_t tensor, const int64_t* shape, int32_t ndim, voi
 CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
     : AsyncOpKernel(c),
       row_(RowFor(c->def().op())),
-      loops_(c->def().name(), kFrameHash),
+      loops_(c->def().name()),
       num_tensors_(row_.inputs.empty() ? 0 : 1) {
   const auto read = [c](const char* name, auto* value) {
     if (c->HasAttr(name)) OP_REQUIRES_OK(c, c->GetAttr(name, value));
@@ -52,6 +47,7 @@ CollectiveKernel::CollectiveKernel(tf::OpKernelConstruction* c)
   read("prescale_factor", &prescale_);
   read("postscale_factor", &postscale_);
   read("num_tensors", &num_tensors_);
+  read("num_others", &num_others_);
   grouped_ = c->HasAttr("num_tensors");
   name_ = WireName(c->def().name(), tensor_name_, ignore_name_scope);
 }
@@ -64,7 +60,7 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
     const char* const next = hvd_take_next_name();
     if (tensor_name_.empty() && *next != '\0') name = next;
   }
-  name += loops_.TextOf(c->frame_iter().frame_id, c->frame_iter().iter_id);
+  name += loops_.TextOf(c);
   hvd_request request = {};
   request.name = name.c_str();
   request.kind = row_.kind;
@@ -78,6 +74,7 @@ void CollectiveKernel::ComputeAsync(tf::OpKernelContext* c, DoneCallback done) {
   request.root = root_rank_;
   request.gradient = gradient_;
   request.grouped = grouped_;
+  request.num_others = num_others_;
   request.dtype = HVD_UINT8;
 
   const auto refuse = [&](const absl::Status& status) {

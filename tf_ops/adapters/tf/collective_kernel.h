@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tf_ops/adapters/tf/compat.h"
-#include "tf_ops/adapters/tf/loop_frames.h"
+#include "tf_ops/adapters/tf/node_frames.h"
 #include "tf_ops/adapters/tf/op_table.h"
 
 namespace hvd_tf {
@@ -24,12 +24,13 @@ class CollectiveKernel final : public tf::AsyncOpKernel {
   absl::Status TakeSplits(tf::OpKernelContext* c, hvd_request* request) const;
 
   const OpRow& row_;
-  LoopFrames loops_;
+  NodeFrames loops_;
   std::string name_;  // on the wire, but for what is known when it runs
   int num_tensors_;   // inputs that are tensors of the collective
   bool grouped_ = false;
   // Attributes; those that the op lacks keep these values.
   std::string tensor_name_;
+  int num_others_ = 0;
   bool gradient_ = false;
   int process_set_ = 0;
   int reduce_op_ = HVD_SUM;

@@ -19,6 +19,8 @@ constexpr char kPostscaleAttr[] = "postscale_factor: float";
 // To which float and double tensors are cast for the way.
 constexpr char kWireAttr[] = "wire_dtype: {'', 'float16', 'bfloat16'} = ''";
 constexpr char kNumTensorsAttr[] = "num_tensors: int >= 1";
+// Tensors of the same group that another op has, for their dtype.
+constexpr char kNumOthersAttr[] = "num_others: int >= 0 = 0";
 
 // Each [d0, d1, ...] -> [?, d1, ...].  A scalar is left to the kernel, which can tell the
 // other ranks of it.
@@ -62,7 +64,7 @@ const std::vector<OpRow>& Rows() {
        {"tensors: num_tensors * T"},
        {"sum: num_tensors * T"},
        kAllTypes,
-       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kWireAttr, kNumTensorsAttr},
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kWireAttr, kNumTensorsAttr, kNumOthersAttr},
        true,
        UnchangedShapes},
       {"HorovodAllgather",
@@ -78,7 +80,7 @@ const std::vector<OpRow>& Rows() {
        {"tensors: num_tensors * T"},
        {"outputs: num_tensors * T"},
        kAllTypes,
-       {kNumTensorsAttr},
+       {kNumTensorsAttr, kNumOthersAttr},
        false,
        UnknownRows},
       {"HorovodBroadcast",
@@ -110,7 +112,7 @@ const std::vector<OpRow>& Rows() {
        {"tensors: num_tensors * T"},
        {"outputs: num_tensors * T"},
        kAllTypes,
-       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kNumTensorsAttr},
+       {kOpAttr, kPrescaleAttr, kPostscaleAttr, kNumTensorsAttr, kNumOthersAttr},
        false,
        UnknownRows},
       {"HorovodBarrier", HVD_BARRIER, {}, {}, "", {}, false, NoOutput},

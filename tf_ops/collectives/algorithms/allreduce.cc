@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tf_ops/base/slices.h"
 #include "tf_ops/collectives/algorithms/block.h"
 #include "tf_ops/transport/segment_view.h"
 
@@ -52,8 +53,7 @@ Status AllreduceDirect(Transport& transport, const CollectiveCall& call, Bytes s
   for (int64_t begin = 0; begin < total; begin += block) {
     const int64_t count = std::min(block, total - begin);
     view.Seek(begin);
-    // The first count % n slices have one element more.
-    const auto slice_begin = [&](int r) { return count / n * r + std::min<int64_t>(r, count % n); };
+    const auto slice_begin = [&](int r) { return SliceBegin(count, r, n); };
     const auto slice_bytes = [&](int r) { return (slice_begin(r + 1) - slice_begin(r)) * item; };
     const size_t stride = RoundUp(slice_bytes(0));
 

@@ -1,5 +1,6 @@
 #include "tf_ops/transport/local/local_fabric.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -101,11 +102,13 @@ class LocalTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
+  uint64_t moved() const override { return moved_; }
 
   Status SendRecv(const SendRecvArgs& args) override {
     std::unique_lock<std::mutex> lock(hub_->mutex);
     if (failed_.ok()) failed_ = hub_->ranks[global_rank_].aborted;
     if (failed_.ok()) failed_ = Transfer(lock, args);
+    ++moved_;
     return failed_;
   }
 
@@ -156,6 +159,7 @@ class LocalTransport final : public Transport {
   const int global_rank_;
   const std::vector<int> members_;
   int rank_ = 0;
+  std::atomic<uint64_t> moved_{0};
   Status failed_;
 };
 

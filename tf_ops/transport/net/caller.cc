@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "tf_ops/base/log.h"
 #include "tf_ops/base/strings.h"
 #include "tf_ops/transport/net/endpoint.h"
 #include "tf_ops/transport/net/socket.h"
@@ -12,6 +13,8 @@ namespace {
 // One silent address must not use up the time of the next.
 constexpr auto kPerAddress = std::chrono::seconds(5);
 constexpr auto kBetweenRounds = std::chrono::milliseconds(50);
+// Ranks that start at different times are no trouble yet.
+constexpr auto kBeforeWarning = std::chrono::seconds(10);
 
 // `soon` bounds the wait for a sign that a rank listens there.  From then on it may be slow:
 // hanging up on it would look to it like the end of this rank.
@@ -36,6 +39,7 @@ Status CallPeer(const World& world, int peer, const std::vector<std::string>& en
                                         Join(endpoints), ": ", status.message()));
   };
   Status last = Status::PeerLost("it published no address");
+  Deadline warning = deadline.never() ? Deadline::After(kBeforeWarning) : Deadline::Never();
   do {
     for (const std::string& endpoint : endpoints) {
       // A Unix socket that accepts is the peer's own: it is not given up for being slow.
@@ -51,6 +55,10 @@ Status CallPeer(const World& world, int peer, const std::vector<std::string>& en
         return last;
       }
       if (last.code() == Code::kCancelled || last.code() == Code::kInternal) return about(last);
+    }
+    if (warning.passed()) {  // no error will tell
+      warning = Deadline::Never();
+      HVD_LOG(kWarning) << about(last).message() << "; still trying";
     }
     if (Pause(stop_fd, kBetweenRounds)) return Status::Cancelled("stopped");
   } while (!deadline.passed());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 
+#include "tf_ops/base/slices.h"
 #include "tf_ops/base/strings.h"
 #include "tf_ops/device/reduce.h"
 #include "tf_ops/transport/shm/position.h"
@@ -66,11 +67,6 @@ uint64_t ShmAllreduce::SlotOf(int64_t b) const {
   return (call_.sequence + static_cast<uint64_t>(b)) % rank_->layout().slots;
 }
 
-// The first count % n slices have one element more.
-int64_t ShmAllreduce::SliceBegin(int64_t count, int r) const {
-  return count / n() * r + std::min<int64_t>(r, count % n());
-}
-
 uint64_t ShmAllreduce::Done(int64_t blocks) const {
   return PositionOf(call_.sequence, static_cast<uint64_t>(blocks));
 }
@@ -122,12 +118,12 @@ Status ShmAllreduce::Find(int64_t b) {
 Status ShmAllreduce::Reduce() {
   HVD_RETURN_IF_ERROR(Find(reduced_));
   const int64_t count = BlockCount(reduced_);
-  const int64_t begin = SliceBegin(count, me_);
+  const int64_t begin = SliceBegin(count, me_, n());
   for (int r = 0; r < n(); ++r) contributions_[r] = found_[r] + begin * item_bytes_;
   // In place: nobody else reads this slice of my slot before it is published.
   std::byte* const out = rank_->own().slot(SlotOf(reduced_)) + begin * item_bytes_;
   ReduceInOrder(call_.dtype, call_.reduction, contributions_.data(), n(), out,
-                SliceBegin(count, me_ + 1) - begin);
+                SliceBegin(count, me_ + 1, n()) - begin);
   ++reduced_;
   Publish(&ShmHeader::reduced, reduced_);
   return Status::Ok();
@@ -138,9 +134,9 @@ Status ShmAllreduce::Take() {
   const int64_t count = BlockCount(taken_);
   if (sliced_) {
     for (int r = 0; r < n(); ++r) {
-      const int64_t begin = SliceBegin(count, r);
+      const int64_t begin = SliceBegin(count, r, n());
       outputs_.Seek(BlockBegin(taken_) + begin);
-      outputs_.CopyOut(SliceBegin(count, r + 1) - begin, found_[r] + begin * item_bytes_);
+      outputs_.CopyOut(SliceBegin(count, r + 1, n()) - begin, found_[r] + begin * item_bytes_);
     }
   } else {
     outputs_.Seek(BlockBegin(taken_));

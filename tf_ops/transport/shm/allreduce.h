@@ -50,8 +50,6 @@ class ShmAllreduce {
   int64_t BlockBegin(int64_t b) const { return b * block_; }
   int64_t BlockCount(int64_t b) const { return std::min(block_, total_ - b * block_); }
   uint64_t SlotOf(int64_t b) const;
-  // The first element, within a block of `count`, of the slice of rank `r` of the set.
-  int64_t SliceBegin(int64_t count, int r) const;
   uint64_t Done(int64_t blocks) const;
   bool AllAt(Word word, uint64_t position) const;
   void Publish(Word word, int64_t blocks);

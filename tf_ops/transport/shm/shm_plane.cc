@@ -7,11 +7,12 @@
 
 namespace hvd {
 
-ShmPlane::ShmPlane(const World& world, size_t staging_bytes, FdTable* table, const Stop* stop,
-                   MakeMemory make_memory)
+ShmPlane::ShmPlane(const World& world, size_t staging_bytes, Clock::duration spin, FdTable* table,
+                   const Stop* stop, MakeMemory make_memory)
     : world_(world),
       host_(Topology(world.hosts).host(world.rank)),
       layout_(ShmLayout::Of(static_cast<int>(host_.size()), staging_bytes)),
+      spin_(spin),
       table_(table),
       stop_(stop),
       make_memory_(std::move(make_memory)),
@@ -43,7 +44,7 @@ void ShmPlane::Decide(bool used) {
   for (int r : host_) names.push_back(world_.RankText(r));
   std::lock_guard<std::mutex> lock(mutex_);
   rank_.emplace(std::move(segments_), std::move(names), PlaceOf(world_.rank), world_.generation,
-                stop_);
+                spin_, stop_);
   messages_.emplace(&*rank_);
   if (!stop_->reason().ok()) rank_->Abort();
 }

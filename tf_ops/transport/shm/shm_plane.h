@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/base/deadline.h"
 #include "tf_ops/base/fd.h"
 #include "tf_ops/transport/net/host_memory.h"
 #include "tf_ops/transport/net/plane.h"
@@ -24,10 +25,11 @@ namespace hvd {
 
 class ShmPlane final : public Plane, public HostMemory {
  public:
-  // `staging_bytes`: of each rank's slots; the same on all ranks.  `make_memory` is another one
+  // `staging_bytes`: of each rank's slots; the same on all ranks.  `spin`: how long a wait looks
+  // before it sleeps.  `make_memory` is another one
   // in tests only.  The other arguments outlive this object.
-  ShmPlane(const World& world, size_t staging_bytes, FdTable* table, const Stop* stop,
-           MakeMemory make_memory = MakeMemfd);
+  ShmPlane(const World& world, size_t staging_bytes, Clock::duration spin, FdTable* table,
+           const Stop* stop, MakeMemory make_memory = MakeMemfd);
 
   std::string Make(Fd* fd) override;
   std::string Take(int rank, const Fd& fd) override;
@@ -46,6 +48,7 @@ class ShmPlane final : public Plane, public HostMemory {
   const World& world_;
   const HostRanks host_;  // by place
   const ShmLayout layout_;
+  const Clock::duration spin_;
   FdTable* const table_;
   const Stop* const stop_;
   const MakeMemory make_memory_;

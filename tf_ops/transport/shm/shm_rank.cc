@@ -29,12 +29,13 @@ void Toll(std::atomic<uint32_t>* bell) {
 }  // namespace
 
 ShmRank::ShmRank(std::vector<std::shared_ptr<ShmSegment>> segments, std::vector<std::string> names,
-                 int me, uint64_t generation, const Stop* stop)
+                 int me, uint64_t generation, Clock::duration spin, const Stop* stop)
     : segments_(std::move(segments)),
       names_(std::move(names)),
       me_(me),
       generation_(generation),
       stop_(stop),
+      spinner_(spin),
       contents_(layout().slots) {}
 
 void ShmRank::Relax() {
@@ -57,12 +58,13 @@ void ShmRank::SleepOn(std::atomic<uint32_t>* bell, uint32_t value, Deadline dead
   Futex(bell, FUTEX_WAIT_BITSET, value, deadline.never() ? nullptr : &until);
 }
 
-void ShmRank::Ring(int r) const {
+void ShmRank::Ring(int r) {
+  moved_.fetch_add(1, std::memory_order_relaxed);
   ShmHeader& header = of(r).header();
   if (header.sleeping != 0) Toll(&header.bell);
 }
 
-void ShmRank::Ring(const HostRanks& ranks) const {
+void ShmRank::Ring(const HostRanks& ranks) {
   for (int r : ranks) {
     if (r != me_) Ring(r);
   }

@@ -6,7 +6,7 @@
 // rank that may wait for it sleeps, and rings.  Each stores before it loads, all in
 // one order (seq_cst), so at least one of the two sees the other.
 //
-// Threads: the data thread, but for Abort().
+// Threads: the data thread, but for Abort() and moved().
 
 #ifndef TF_OPS_TRANSPORT_SHM_SHM_RANK_H_
 #define TF_OPS_TRANSPORT_SHM_SHM_RANK_H_
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tf_ops/base/deadline.h"
+#include "tf_ops/base/spinner.h"
 #include "tf_ops/base/status.h"
 #include "tf_ops/transport/net/stop.h"
 #include "tf_ops/transport/shm/segment.h"
@@ -29,9 +30,10 @@ using HostRanks = std::vector<int>;
 
 class ShmRank {
  public:
-  // `segments`: by place in the host; `names`: "rank 3 (host a)", for messages.
+  // `segments`: by place in the host; `names`: "rank 3 (host a)", for messages; `spin`: how long
+  // a wait looks before it sleeps.
   ShmRank(std::vector<std::shared_ptr<ShmSegment>> segments, std::vector<std::string> names, int me,
-          uint64_t generation, const Stop* stop);
+          uint64_t generation, Clock::duration spin, const Stop* stop);
 
   int me() const { return me_; }
   const ShmLayout& layout() const { return own().layout(); }
@@ -43,11 +45,12 @@ class ShmRank {
   // ends it, since a peer that does nothing may only be stopped for a while.
   template <typename Ready, typename Late>
   Status Wait(Deadline deadline, Ready ready, Late late) {
-    for (int i = 0; i < kSpins; ++i) {
+    for (int i = 0; i < kLooks; ++i) {
       if (ready()) return Status::Ok();
       if (aborted_) return stop_->reason();
       Relax();
     }
+    if (spinner_.Until([&] { return aborted_ || ready(); })) return aborted();
     ShmHeader& header = own().header();
     Status status;
     for (;;) {
@@ -69,8 +72,11 @@ class ShmRank {
   }
 
   // Wakes those of `ranks` that sleep, after a word that they may wait for was stored.
-  void Ring(const HostRanks& ranks) const;
-  void Ring(int r) const;
+  void Ring(const HostRanks& ranks);
+  void Ring(int r);
+
+  // How often this rank has rung: Transport::moved().  Any thread.
+  uint64_t moved() const { return moved_.load(std::memory_order_relaxed); }
 
   // The reason of the Stop, once it is set.
   Status aborted() const { return aborted_ ? stop_->reason() : Status::Ok(); }
@@ -91,8 +97,8 @@ class ShmRank {
   Status BeginCall(uint64_t sequence);
 
  private:
-  // Looks before it sleeps: a few microseconds, about what a sleep and a wake cost.
-  static constexpr int kSpins = 200;
+  // Looks before it gives the core away: a few microseconds, about what that costs.
+  static constexpr int kLooks = 200;
 
   struct Content {
     std::shared_ptr<const HostRanks> readers;
@@ -109,6 +115,8 @@ class ShmRank {
   const uint64_t generation_;
   const Stop* const stop_;
   std::atomic<bool> aborted_{false};
+  std::atomic<uint64_t> moved_{0};
+  Spinner spinner_;
   std::vector<Content> contents_;  // of my slots
   bool began_ = false;
   uint64_t sequence_ = 0;  // of the last call, if began_

@@ -19,6 +19,7 @@ class ShmTransport final : public Transport {
 
   int rank() const override { return me_; }
   int size() const override { return static_cast<int>(members_->size()); }
+  uint64_t moved() const override { return rank_->moved(); }
   Status SendRecv(const SendRecvArgs& args) override;
   bool IsNative(Kind kind) const override { return kind == Kind::kAllreduce; }
   void Launch(const CollectiveCall& call, CallDone done) override;

@@ -164,6 +164,7 @@ Status TcpTransport::Transfer(const SendRecvArgs& args) {
                  mesh_->world().RankText(members_[receiver.active() ? args.from : args.to])));
     }
     if (n > 0 && fds[2].revents != 0) return mesh_->stop().reason();
+    if (n > 0) ++moved_;
   }
 }
 

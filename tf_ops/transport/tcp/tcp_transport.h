@@ -5,6 +5,8 @@
 #ifndef TF_OPS_TRANSPORT_TCP_TCP_TRANSPORT_H_
 #define TF_OPS_TRANSPORT_TCP_TCP_TRANSPORT_H_
 
+#include <atomic>
+#include <cstdint>
 #include <vector>
 
 #include "tf_ops/transport/tcp/mesh.h"
@@ -19,6 +21,7 @@ class TcpTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
+  uint64_t moved() const override { return moved_; }
   Status SendRecv(const SendRecvArgs& args) override;
 
  private:
@@ -27,6 +30,7 @@ class TcpTransport final : public Transport {
   TcpMesh* const mesh_;
   const std::vector<int> members_;
   int rank_ = 0;
+  std::atomic<uint64_t> moved_{0};
   Status failed_;
 };
 
