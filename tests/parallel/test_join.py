@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.harness.pool import run_ranks
+from tests.parallel.modes import MODES, evaluate
 
 
 def _uneven_epochs() -> None:
@@ -76,3 +78,95 @@ def _what_needs_a_joined_rank() -> None:
 
 def test_what_needs_a_joined_rank_fails_by_name():
     run_ranks(_what_needs_a_joined_rank, 3, timeout_s=60)
+
+
+def _gradients_after_a_join(joined: int) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    present = [r for r in range(size) if r != joined]
+    place = present.index(rank) if rank != joined else -1
+
+    def kept(rows: int, r: int) -> int:
+        return rows // size + (r < rows % size)
+
+    def scattered(rows: int) -> list[list[float]]:  # what row of rank r has the weight 10 * r + i
+        return [
+            [10.0 * r + i if r != joined else 0.0]
+            for r in range(size)
+            for i in range(kept(rows, r))
+        ]
+
+    def check(dynamic: bool, mode: str) -> None:
+        def gradient(*rows: int, of):
+            inputs = [np.ones((n, 1), np.float32) for n in rows]
+
+            def compute(*inputs):
+                if mode == "session":
+                    return tf.gradients(of(*inputs), inputs)
+                with tf.GradientTape() as tape:
+                    tape.watch(inputs)
+                    loss = of(*inputs)
+                return tape.gradient(loss, inputs)
+
+            def hidden():
+                if not dynamic:
+                    return [tf.constant(value) for value in inputs]
+                return [tf.compat.v1.placeholder_with_default(value, None) for value in inputs]
+
+            def build():
+                return compute(*hidden())
+
+            return [g.tolist() for g in evaluate(mode, build)]
+
+        def weighted(rows):
+            count = tf.shape(rows)[0]
+            weights = tf.range(10.0 * rank, 10.0 * rank + tf.cast(count, tf.float32))
+            return tf.reduce_sum(rows * weights[:, None])
+
+        suffix = f"{mode} {dynamic}"
+        # From rank r this rank's rows come back with the weights 10 * r + where they were there.
+        (back,) = gradient(2 * size, of=lambda x: weighted(hvd.alltoall(x, name=f"a {suffix}")))
+        assert back == [
+            [10.0 * r + 2 * place + i if r != joined else 0.0]
+            for r in range(size)
+            for i in range(2)
+        ]
+        splits = [1 + r for r in range(size)]
+        (back,) = gradient(
+            sum(splits),
+            of=lambda x: weighted(hvd.alltoall(x, splits=splits, name=f"s {suffix}")[0]),
+        )
+        assert back == [
+            [10.0 * r + (1 + r) * place + i if r != joined else 0.0]
+            for r in range(size)
+            for i in range(1 + r)
+        ]
+        (back,) = gradient(
+            4, of=lambda x: weighted(hvd.reducescatter(x, op=hvd.Average, name=f"r {suffix}"))
+        )
+        assert back == scattered(4)
+        back = gradient(
+            4,
+            5,
+            of=lambda *x: sum(
+                map(
+                    weighted, hvd.grouped_reducescatter(list(x), op=hvd.Average, name=f"g {suffix}")
+                )
+            ),
+        )
+        assert back == [scattered(4), scattered(5)]
+
+    if rank != joined:
+        for mode in MODES:
+            for dynamic in (False, True):
+                check(dynamic, mode)
+    hvd.join()
+
+
+@pytest.mark.parametrize("joined", [0, 1, 2])
+def test_gradients_have_zeros_where_rows_went_to_a_joined_rank(joined):
+    run_ranks(_gradients_after_a_join, 3, joined, timeout_s=90)

@@ -108,16 +108,50 @@ def _own_rows(op: tf.Operation, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor
     ]
 
 
+def _rows(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the first dimension; where it is known, a constant that does not keep the tensor."""
+    known = tf.compat.dimension_value(tensor.shape[0])
+    return tf.shape(tensor)[0] if known is None else tf.constant(known)
+
+
+def _spread(rows: tf.Tensor, counts: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    """Puts rows of some ranks among zeros, where those of the other ranks would be.
+
+    Args:
+      rows: shape [rows, ...], in rank order; an error if they are not as many as `counts` say.
+      counts: int32 of shape [size], the rows of each rank.
+      there: bool of shape [size], whether a rank's rows are among `rows`.
+
+    Returns:
+      A tensor of shape [sum of counts, ...].
+    """
+    places = tf.where(tf.repeat(there, counts))
+    shape = tf.concat([[tf.reduce_sum(counts)], tf.shape(rows)[1:]], axis=0)
+    return tf.scatter_nd(places, rows, tf.cast(shape, tf.int64))
+
+
 def _alltoall(op: tf.Operation, gradient: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, None]:
-    """The rows of the gradient go back to where those of the tensor came from."""
-    back, _ = _raw.call(
+    """The rows of the gradient go back to where those of the tensor came from.
+
+    A rank that has joined sends none back: zeros for the rows that nobody used.
+    """
+    back, returned = _raw.call(
         "HorovodAlltoall",
         tf.convert_to_tensor(gradient),
         op.outputs[1],
         name=_name(op, "grad"),
         process_set_id=op.get_attr("process_set_id"),
     )
-    return tf.ensure_shape(back, op.inputs[0].shape), None
+    sent = op.inputs[1]
+    if not sent.shape.num_elements():  # no splits, or it is not known whether there are
+        size = tf.size(returned)
+        sent = tf.concat([sent, tf.fill([size], _rows(op.inputs[0]) // size)], axis=0)[:size]
+    whole = tf.cond(
+        tf.reduce_all(tf.equal(returned, sent)),
+        lambda: tf.identity(back),
+        lambda: _spread(back, sent, returned > 0),
+    )
+    return tf.ensure_shape(whole, op.inputs[0].shape), None
 
 
 def _reducescatter_factor(op: tf.Operation) -> float | tf.Tensor:
@@ -128,6 +162,32 @@ def _reducescatter_factor(op: tf.Operation) -> float | tf.Tensor:
     return factor * tf.cast(size, tf.float64)
 
 
+def _whole(op: tf.Operation, gathered: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Puts zeros where rows of a reducescatter's gradients are missing: of ranks that have joined.
+
+    All other ranks see that alike, so all of them ask which ranks those are, or none does.
+    """
+    set_id = op.get_attr("process_set_id")
+    size = _raw.function_of("HorovodSize")(process_set_id=set_id)
+    totals = tf.stack([_rows(tensor) for tensor in op.inputs])
+
+    def with_zeros() -> list[tf.Tensor]:
+        rank = _raw.function_of("HorovodRank")()  # its place too: only the set of all has a join
+        answering = _raw.call(
+            "HorovodAllgather", rank[tf.newaxis], name=_name(op, "who"), process_set_id=set_id
+        )
+        places = tf.range(size)
+        there = tf.reduce_any(tf.equal(places[:, tf.newaxis], answering), axis=1)
+        return [
+            _spread(tensor, totals[i] // size + tf.cast(places < totals[i] % size, tf.int32), there)
+            for i, tensor in enumerate(gathered)
+        ]
+
+    all_there = tf.reduce_all(tf.equal(tf.stack([tf.shape(t)[0] for t in gathered]), totals))
+    whole = tf.cond(all_there, lambda: [tf.identity(t) for t in gathered], with_zeros)
+    return [tf.ensure_shape(tensor, like.shape) for tensor, like in zip(whole, op.inputs)]
+
+
 def _reducescatter(op: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
     """The allgather of the gradients, times the factors and, for Sum, the size."""
     gathered = _raw.call(
@@ -136,8 +196,8 @@ def _reducescatter(op: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
         name=_name(op, "grad"),
         process_set_id=op.get_attr("process_set_id"),
     )
-    scaled = gathered * tf.cast(_reducescatter_factor(op), gathered.dtype)
-    return tf.ensure_shape(scaled, op.inputs[0].shape)
+    (whole,) = _whole(op, [gathered])
+    return whole * tf.cast(_reducescatter_factor(op), whole.dtype)
 
 
 def _grouped_reducescatter(op: tf.Operation, *gradients: tf.Tensor) -> list[tf.Tensor]:
@@ -149,10 +209,7 @@ def _grouped_reducescatter(op: tf.Operation, *gradients: tf.Tensor) -> list[tf.T
         process_set_id=op.get_attr("process_set_id"),
     )
     factor = _reducescatter_factor(op)
-    return [
-        tf.ensure_shape(tensor * tf.cast(factor, tensor.dtype), like.shape)
-        for tensor, like in zip(gathered, op.inputs)
-    ]
+    return [tensor * tf.cast(factor, tensor.dtype) for tensor in _whole(op, gathered)]
 
 
 def _broadcast(op: tf.Operation, gradient: tf.Tensor) -> tf.Tensor:
