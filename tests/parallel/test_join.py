@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.harness.pool import run_ranks
+from tests.parallel.knobs import environment
 from tests.parallel.modes import MODES, evaluate
 
 
@@ -170,3 +171,46 @@ def _gradients_after_a_join(joined: int) -> None:
 @pytest.mark.parametrize("joined", [0, 1, 2])
 def test_gradients_have_zeros_where_rows_went_to_a_joined_rank(joined):
     run_ranks(_gradients_after_a_join, 3, joined, timeout_s=90)
+
+
+def _averages_of_slices(auto: str, average: str) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    with environment(HOROVOD_SPARSE_AUTO_DENSE=auto, HOROVOD_JOIN_AVERAGE=average):
+        hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    if rank != 1:
+        among = size - 1 if average == "contributing" else size
+        for mode in MODES:
+            for dtype in ("float32", "int32"):
+
+                def build(mode=mode, dtype=dtype):
+                    value = tf.constant([[24.0], [12.0]])
+                    slices = tf.IndexedSlices(tf.cast(value, dtype), [0, 1], [2, 1])
+                    mean = hvd.allreduce(slices, name=f"{mode} {dtype}")
+                    return tf.convert_to_tensor(mean)
+
+                expected = [[24.0 * (size - 1) / among], [12.0 * (size - 1) / among]]
+                assert evaluate(mode, build).tolist() == expected, (mode, dtype)
+
+            def gradient(mode=mode):
+                value = tf.constant([[24.0], [12.0]])
+                with tf.GradientTape() as tape:
+                    tape.watch(value)
+                    slices = tf.IndexedSlices(value, [0, 1], [2, 1])
+                    mean = hvd.allreduce(slices, name=f"{mode} gradient").values
+                    loss = tf.reduce_sum(mean)
+                return tape.gradient(loss, value)
+
+            # The average over the ranks of the gradient of an average.
+            each = (size - 1) / among / among
+            np.testing.assert_allclose(evaluate(mode, gradient), [[each], [each]], err_msg=mode)
+    hvd.join()
+
+
+@pytest.mark.parametrize("average", ["size", "contributing"])
+@pytest.mark.parametrize("auto", ["0", "1"])
+def test_averages_of_slices_are_over_the_ranks_that_the_knob_says(auto, average):
+    run_ranks(_averages_of_slices, 3, auto, average, timeout_s=90)

@@ -10,7 +10,7 @@ from horovod.tensorflow import _raw
 from horovod.tensorflow.rank_ops import size_op
 from horovod.tensorflow.warned_once import warn_once
 
-__all__ = ["handle_average_backwards_compatibility", "over_size"]
+__all__ = ["handle_average_backwards_compatibility", "over", "over_size"]
 
 
 def handle_average_backwards_compatibility(
@@ -51,9 +51,13 @@ def over_size(tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
     Returns:
       A tensor of the same shape and dtype; integers are rounded toward zero.
     """
-    size = size_op(_raw.id_of(process_set, "size"))
+    return over(tensor, size_op(_raw.id_of(process_set, "size")))
+
+
+def over(tensor: tf.Tensor, ranks: tf.Tensor) -> tf.Tensor:
+    """Divides a tensor by a number of ranks, an integer of shape [], as `over_size` does."""
     if not tensor.dtype.is_integer:
-        return tf.divide(tensor, tf.cast(size, tensor.dtype))
+        return tf.divide(tensor, tf.cast(ranks, tensor.dtype))
     # Not in a small type, which may not hold the number of ranks.
-    quotient = tf.truncatediv(tf.cast(tensor, tf.int64), tf.cast(size, tf.int64))
+    quotient = tf.truncatediv(tf.cast(tensor, tf.int64), tf.cast(ranks, tf.int64))
     return tf.cast(quotient, tensor.dtype)

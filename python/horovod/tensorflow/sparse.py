@@ -22,7 +22,7 @@ from horovod.common import settings
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
 from horovod.tensorflow import _compat, _raw
-from horovod.tensorflow.averaging import over_size
+from horovod.tensorflow.averaging import over, over_size
 from horovod.tensorflow.compression import Compressor, in_op, require_compression
 
 __all__ = ["SlicesReduction", "densified"]
@@ -95,12 +95,21 @@ class SlicesReduction:
         if chooses:
             rows = self._shorter_way(rows, _height(slices), name)
         else:
-            rows = self._gather(rows, name)
+            rows = self._gather(rows, None, name)
         return tf.IndexedSlices(*rows, dense_shape=slices.dense_shape)
 
     @property
     def _has_factors(self) -> bool:
         return (self.prescale_factor, self.postscale_factor) != (1.0, 1.0)
+
+    @property
+    def _counts_contributing(self) -> bool:
+        """Whether averages are over the ranks that have not joined."""
+        return settings.value("HOROVOD_JOIN_AVERAGE") == "contributing"
+
+    def _over_ranks(self, tensor: tf.Tensor, ranks: tf.Tensor | None) -> tf.Tensor:
+        """Divides by `ranks`, or if that is None by the number of all ranks of the set."""
+        return over_size(tensor, self.process_set) if ranks is None else over(tensor, ranks)
 
     def _check(self, dtype: tf.DType, name: str) -> None:
         who = f"allreduce of IndexedSlices '{name}'"
@@ -142,8 +151,14 @@ class SlicesReduction:
         plain = {"reduce_op": int(Sum), "prescale_factor": 1.0, "postscale_factor": 1.0}
         return self._call("HorovodAllreduce", tensor, name, **plain)
 
-    def _gather(self, rows: _Rows, name: str) -> _Rows:
-        """Gathers all ranks' rows, in rank order, and does what an average and factors ask for."""
+    def _gather(self, rows: _Rows, ranks: tf.Tensor | None, name: str) -> _Rows:
+        """Gathers all ranks' rows, in rank order, and does what an average and factors ask for.
+
+        Args:
+          rows: of this rank.
+          ranks: how many have not joined, where that is known and averages are over them.
+          name: of the reduction.
+        """
         values, indices = rows
         floating = values.dtype.is_floating
         if floating:
@@ -152,13 +167,15 @@ class SlicesReduction:
         values = self._call("HorovodAllgather", values, f"{name}.values")
         indices = self._call("HorovodAllgather", indices, f"{name}.indices")
         values = self.compression.decompress(values, context)
+        if ranks is None and self.op == Average and self._counts_contributing:
+            ranks = self._sum(tf.constant(1), f"{name}.ranks")
         if not floating:
-            return self._rounded(values, indices)
+            return self._rounded(values, indices, ranks)
         if self.op == Average:
-            values = over_size(values, self.process_set)
+            values = self._over_ranks(values, ranks)
         return _times(values, self.postscale_factor), indices
 
-    def _rounded(self, values: tf.Tensor, indices: tf.Tensor) -> _Rows:
+    def _rounded(self, values: tf.Tensor, indices: tf.Tensor, ranks: tf.Tensor | None) -> _Rows:
         """Averages and multiplies integers, which are rounded once, as those of dense tensors are.
 
         So all rows of an index are added first.
@@ -171,27 +188,33 @@ class SlicesReduction:
         values, indices = _once_each(values, indices)
         exact = values if factor == 1.0 else tf.cast(values, tf.float64) * factor
         if self.op == Average:
-            exact = over_size(exact, self.process_set)
+            exact = self._over_ranks(exact, ranks)
         return exact if factor == 1.0 else _clamped(exact, values.dtype), indices
 
     def _shorter_way(self, rows: _Rows, height: tf.Tensor, name: str) -> _Rows:
         """Gathers the rows, or adds them as a dense tensor, whichever all ranks choose."""
         values, indices = rows
-        dense = self._is_dense_smaller(rows, height, name)
+        dense, ranks = self._is_dense_smaller(rows, height, name)
+        if not self._counts_contributing:
+            ranks = None
         known = tf.get_static_value(dense)  # in eager code; None in a graph
         # The rows before `split` are gathered, the others added: all or none.
         split = tf.where(dense, 0, tf.size(indices))
         parts = []
         if known is None or not known:
-            parts.append(self._gather((values[:split], indices[:split]), name))
+            parts.append(self._gather((values[:split], indices[:split]), ranks, name))
         if known is None or known:
             height = tf.where(dense, height, tf.zeros_like(height))
-            parts.append(self._add((values[split:], indices[split:]), height, name))
+            parts.append(self._add((values[split:], indices[split:]), height, ranks, name))
         values, indices = (tf.concat(part, axis=0) for part in zip(*parts))
         return values, indices
 
-    def _is_dense_smaller(self, rows: _Rows, height: tf.Tensor, name: str) -> tf.Tensor:
-        """Returns whether dense tensors are fewer bytes: a bool of shape [], alike on all ranks.
+    def _is_dense_smaller(
+        self, rows: _Rows, height: tf.Tensor, name: str
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns whether dense tensors are fewer bytes, and how many ranks said theirs.
+
+        Both have shape [] and are alike on all ranks.
 
         Gathered, every rank receives all ranks' rows and indices; dense, the tensor and a byte for
         each of its rows.  Where one rank's rows do not go into a dense tensor, or it does not know
@@ -211,9 +234,9 @@ class SlicesReduction:
         ]
         of_all = self._sum(tf.stack(mine), f"{name}.bytes")
         gathered_bytes, dense_bytes, misfits, ranks = tf.unstack(of_all)
-        return tf.equal(misfits, 0) & (gathered_bytes * ranks > dense_bytes)
+        return tf.equal(misfits, 0) & (gathered_bytes * ranks > dense_bytes), ranks
 
-    def _add(self, rows: _Rows, height: tf.Tensor, name: str) -> _Rows:
+    def _add(self, rows: _Rows, height: tf.Tensor, ranks: tf.Tensor | None, name: str) -> _Rows:
         """Adds all ranks' rows as a dense tensor and returns those that any rank had, in order.
 
         A row that none had is left out although it is zero: an optimizer with a state for each row
@@ -223,7 +246,7 @@ class SlicesReduction:
         @tf.custom_gradient
         def as_of_a_gather(values: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
             # The gradient of an allgather is an average over the ranks, that of a sum is none.
-            return tf.identity(values), lambda gradient: over_size(gradient, self.process_set)
+            return tf.identity(values), lambda gradient: self._over_ranks(gradient, ranks)
 
         values, indices = rows
         dense = _summed(as_of_a_gather(values), indices, height)
