@@ -197,6 +197,14 @@ def _check_slices() -> None:
     slices = tf.IndexedSlices(tf.ones([1, 2]), [0], [5, 2])
     with pytest.raises(NotImplementedError, match="IndexedSlices"):
         hvd.allreduce(slices, op=hvd.Max)
+    for factor in ("prescale_factor", "postscale_factor"):
+        for wrong in (
+            lambda **factor: hvd.allreduce(slices, **factor),
+            lambda **factor: hvd.mpi_ops._allreduce(slices, **factor),
+            lambda **factor: hvd.grouped_allreduce([tf.ones([2]), slices], **factor),
+        ):
+            with pytest.raises(NotImplementedError, match=f"{factor}=2.0"):
+                wrong(**{factor: 2.0})
 
 
 @pytest.mark.smoke

@@ -138,13 +138,15 @@ def _grouped() -> None:
                 ),
                 hvd.grouped_allgather([tf.fill([rank, 1], mine), [rank]], name=f"{mode}rows"),
                 hvd.grouped_allreduce([], name=f"{mode}none"),
+                hvd.grouped_allreduce((x for x in (mine, slices)), name=f"{mode}generator")[0],
             )
 
-        got, (average,), (rows, ranks), none = evaluate(mode, build)
+        got, (average,), (rows, ranks), none, of_generator = evaluate(mode, build)
         three, number, empty, scalar, indices, values = got
         assert three.tolist() == [total] * 3 and scalar.tolist() == total
         assert number.tolist() == total - size and number.dtype == np.int32
         assert empty.shape == (0, 2) and none == []
+        assert of_generator == total / size
         assert indices.tolist() == list(range(size))
         assert values[:, 0].tolist() == [r + 1 for r in range(size)]
         assert average.tolist() == [total / size] * 2 and average.dtype == np.float32

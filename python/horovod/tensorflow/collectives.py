@@ -38,8 +38,10 @@ __all__ = [
     "barrier",
     "broadcast",
     "combine",
+    "combine_without_factors_of_slices",
     "join",
     "on_device",
+    "refuse_factors_of_slices",
 ]
 
 
@@ -119,16 +121,46 @@ def combine(
         return compression.decompress(reduced, context)
 
 
-def _combine_without_factors_of_slices(tensor: Any, **options: Any) -> Any:
-    """As `combine`; NotImplementedError where slices have factors, as programs expect."""
-    factors = options["prescale_factor"], options["postscale_factor"]
+def refuse_factors_of_slices(
+    who: str, tensor: Any, name: str | None, prescale_factor: float, postscale_factor: float
+) -> None:
+    """Raises NotImplementedError where slices have factors, as programs expect.
+
+    Args:
+      who: begins the error's text.
+      tensor: a tensor or `tf.IndexedSlices`.
+      name: of the reduction, as are the others.
+      prescale_factor: before it.
+      postscale_factor: after it.
+    """
+    factors = prescale_factor, postscale_factor
     if isinstance(tensor, tf.IndexedSlices) and factors != (1.0, 1.0):
         raise NotImplementedError(
-            f"allreduce of IndexedSlices {options['name']!r}: prescale_factor={factors[0]} and "
+            f"{who} of IndexedSlices {name!r}: prescale_factor={factors[0]} and "
             f"postscale_factor={factors[1]} are for dense tensors; multiply the slices' values, or "
             "pass tf.convert_to_tensor(slices)"
         )
-    return combine(tensor, **options)
+
+
+def combine_without_factors_of_slices(
+    tensor: Any,
+    op: ReduceOp,
+    *,
+    name: str | None,
+    prescale_factor: float,
+    postscale_factor: float,
+    **options: Any,
+) -> Any:
+    """As `combine`, but slices with factors are a NotImplementedError."""
+    refuse_factors_of_slices("allreduce", tensor, name, prescale_factor, postscale_factor)
+    return combine(
+        tensor,
+        op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        **options,
+    )
 
 
 def allreduce(
@@ -191,7 +223,7 @@ def allreduce(
         factors; or an average of bools in them.
     """
     combined = functools.partial(
-        _combine_without_factors_of_slices,
+        combine_without_factors_of_slices,
         op=handle_average_backwards_compatibility(op, average),
         device_dense=device_dense,
         device_sparse=device_sparse,

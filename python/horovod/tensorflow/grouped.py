@@ -6,7 +6,7 @@ those of `horovod.tensorflow.collectives`; one that is wrong fails the whole gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.collectives import combine, on_device
+from horovod.tensorflow.collectives import combine, on_device, refuse_factors_of_slices
 from horovod.tensorflow.compression import (
     Compression,
     Compressor,
@@ -147,7 +147,7 @@ def combine_group(
 
 
 def grouped_allreduce(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     average: bool | None = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -169,8 +169,8 @@ def grouped_allreduce(
       (array([1., 1.], dtype=float32), 3)
 
     Args:
-      tensors: tensors, variables, arrays or numbers of any shapes, as many and of the same shapes
-        on all ranks; the dtypes of `allreduce`.  Those of one dtype are a group.
+      tensors: any iterable of tensors, variables, arrays or numbers of any shapes, as many and of
+        the same shapes on all ranks; the dtypes of `allreduce`.  Those of one dtype are a group.
         `tf.IndexedSlices` among them are combined each by itself.
       average: deprecated: True is op=Average, False is op=Sum.
       device_dense: where to place the ops for dense tensors; default: as TensorFlow decides.
@@ -194,11 +194,16 @@ def grouped_allreduce(
         factors differ.
       tf.errors.InvalidArgumentError: the op is none for a dtype, such as Average for bool.
       HorovodInternalError: in eager code, a rank was lost or has left.
-      NotImplementedError: what `allreduce` cannot do with `tf.IndexedSlices`.
+      NotImplementedError: what `allreduce` cannot do with `tf.IndexedSlices`, such as factors.
     """
     _raw.require_init("grouped_allreduce")
+    listed = list(tensors)
+    for tensor in listed:
+        refuse_factors_of_slices(
+            "grouped_allreduce", tensor, name, prescale_factor, postscale_factor
+        )
     return combine_group(
-        tensors,
+        listed,
         handle_average_backwards_compatibility(op, average),
         name=name,
         device_dense=device_dense,
@@ -212,7 +217,7 @@ def grouped_allreduce(
 
 
 def grouped_allgather(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
@@ -255,7 +260,7 @@ def grouped_allgather(
 
 
 def grouped_reducescatter(
-    tensors: Sequence[Any],
+    tensors: Iterable[Any],
     device_dense: str = "",
     compression: type[Compressor] = Compression.none,
     op: ReduceOp = Average,

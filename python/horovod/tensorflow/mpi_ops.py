@@ -34,7 +34,13 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
 from horovod.tensorflow.checks import check_num_rank_power_of_2, gpu_available
-from horovod.tensorflow.collectives import allgather, barrier, broadcast, combine, join
+from horovod.tensorflow.collectives import (
+    allgather,
+    barrier,
+    broadcast,
+    combine_without_factors_of_slices,
+    join,
+)
 from horovod.tensorflow.exchange import alltoall, reducescatter
 from horovod.tensorflow.functions import broadcast_
 from horovod.tensorflow.grouped import grouped_allgather, grouped_reducescatter
@@ -109,9 +115,12 @@ def _allreduce(
     The arguments are those of `horovod.tensorflow.allreduce`.
 
     Returns:
-      A tensor of the same shape and dtype.
+      A tensor of the same shape and dtype; slices for slices.
+
+    Raises:
+      What `horovod.tensorflow.allreduce` raises.
     """
-    return combine(
+    return combine_without_factors_of_slices(
         tensor,
         ReduceOp(op),
         name=name,
