@@ -107,11 +107,14 @@ def _wrong_everywhere() -> None:
 
     hvd.init()
     for mode in MODES:
-        for root in (7, -1):
+        for root in (7, -1, 0.5):
             kind, text = _failure(mode, lambda root=root: hvd.broadcast([1.0], root, name="b"))
             assert kind == "InvalidArgumentError", text
             assert "b" in text and str(root) in text
             _next_op_works(mode)
+    kind, text = _failure("eager", lambda: hvd.broadcast_([tf.Variable(1.0)], 0.5, name="v"))
+    assert kind == "InvalidArgumentError" and "root_rank=0.5" in text, text
+    _next_op_works("eager")
     kind, text = _failure("eager", lambda: hvd.allgather(1.0, name="g"))
     assert kind == "InvalidArgumentError", text
     _next_op_works("eager")
@@ -143,6 +146,10 @@ def _wrong_on_rank_1() -> list[tuple[str, str]]:
     for mode in MODES:
         errors.append(_failure(mode, lambda: hvd.broadcast([1.0], 7 if rank == 1 else 0, name="b")))
         _next_op_works(mode)
+    errors.append(
+        _failure("eager", lambda: hvd.broadcast([1.0], 0.5 if rank == 1 else 0, name="b"))
+    )
+    _next_op_works("eager")
     return errors
 
 

@@ -68,6 +68,10 @@ def _dynamic() -> None:
     rank = hvd.rank()
     with pytest.raises(ValueError, match="which stays"):
         hvd.remove_process_set(hvd.global_process_set)
+    for wrong in ([0.5], ["a"], [0, None]):
+        with pytest.raises(ValueError, match=r"ranks \[.*\] must be whole numbers"):
+            hvd.add_process_set(wrong)
+    assert hvd.ProcessSet(np.array([2, 0])).ranks == [0, 2]
     for mode in MODES:
         pair = hvd.add_process_set([2, 0])
         number = pair.process_set_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,7 +42,7 @@ class ProcessSet:
       ranks_or_comm: the ranks, each once, in any order.
 
     Raises:
-      ValueError: no ranks, or a rank given twice or below 0.
+      ValueError: no ranks, one that is no whole number, or a rank given twice or below 0.
       NotImplementedError: an MPI communicator; not built yet.
     """
 
@@ -115,17 +116,21 @@ def check_ranks(ranks: Any, who: str) -> list[int]:
       who: begins the error's text.
 
     Raises:
-      ValueError: no ranks, or a rank given twice or below 0.
+      ValueError: no ranks, one that is no whole number, or a rank given twice or below 0.
       NotImplementedError: not a sequence of numbers, such as an MPI communicator.
     """
     if isinstance(ranks, (str, bytes)) or not hasattr(ranks, "__iter__"):
         raise NotImplementedError(
             f"{who}: {ranks!r} is not a list of ranks; MPI communicators are not built yet"
         )
-    listed = sorted(int(rank) for rank in ranks)
+    given = list(ranks)
+    try:
+        listed = sorted(operator.index(rank) for rank in given)
+    except TypeError:
+        raise ValueError(f"{who}: ranks {given} must be whole numbers") from None
     most = 2**31 - 1  # the core's numbers have 32 bits
     if not listed or listed[0] < 0 or listed[-1] > most or len(set(listed)) != len(listed):
-        raise ValueError(f"{who}: ranks {list(ranks)} must be one or more, from 0 up, each once")
+        raise ValueError(f"{who}: ranks {given} must be one or more, from 0 up, each once")
     return listed
 
 

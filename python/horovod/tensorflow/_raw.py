@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import operator
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -150,6 +151,8 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
     elif name:
         attrs["name"] = _node_name(name)
     try:
+        if "root_rank" in attrs:
+            attrs["root_rank"] = _whole("root_rank", attrs["root_rank"])
         with _lost_job_is_internal_error():
             return function_of(op_type)(*inputs, **attrs)
     except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
@@ -161,6 +164,14 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
         raise tf.errors.InvalidArgumentError(None, None, f"{op_type}: {error}") from error
     finally:
         core.load().hvd_name_next(None)
+
+
+def _whole(attr: str, value: Any) -> int:
+    """Returns an attribute as an int; TensorFlow would cut off what follows the point."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{attr}={value!r}; it must be a whole number") from None
 
 
 def refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
