@@ -180,6 +180,7 @@ def _one_member_is_wrong() -> None:
         lambda name: hvd.alltoall(
             [1, 2], splits=tf.constant([1, 1], tf.int64 if hvd.rank() else tf.int32), name=name
         ),
+        lambda name: hvd.alltoall([1, 2], splits=[] if hvd.rank() else [1, 1], name=name),
         lambda name: hvd.alltoall([1] * (2 + hvd.rank()), name=name),
         lambda name: hvd.reducescatter(1.0 if hvd.rank() else [1.0], name=name),
         lambda name: hvd.allreduce("one" if hvd.rank() else 1.0, name=name),
@@ -189,6 +190,10 @@ def _one_member_is_wrong() -> None:
         with pytest.raises(error):
             wrong("w")
         assert hvd.allreduce(1.0, op=hvd.Sum, name="after").numpy() == hvd.size()
+    for none in ([], np.zeros(0, np.int32), tf.zeros([0], tf.int32)):
+        for mode in MODES:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="'e': splits are 0 numbers"):
+                evaluate(mode, lambda none=none: hvd.alltoall([1, 2], splits=none, name="e"))
 
 
 @pytest.mark.smoke

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
-from horovod.tensorflow import _raw
+from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.compression import Compression, Compressor, require_compression_in_call
 
@@ -27,6 +27,27 @@ def dense(tensor: Any, who: str) -> tf.Tensor:
             "tf.convert_to_tensor(slices)"
         )
     return tf.convert_to_tensor(tensor)
+
+
+def _is_empty(splits: Any) -> bool:
+    """Returns whether there are no numbers in it; of what a graph makes later, that is unknown."""
+    if hasattr(splits, "shape"):
+        return tf.TensorShape(splits.shape).num_elements() == 0
+    return hasattr(splits, "__len__") and len(splits) == 0
+
+
+def _refuse_empty_splits(name: str | None, process_set: ProcessSet) -> NoReturn:
+    """Raises; the op takes empty splits for none."""
+    number = _raw.id_of(process_set, "alltoall")
+    error = tf.errors.InvalidArgumentError(
+        None,
+        None,
+        f"alltoall '{name or 'HorovodAlltoall'}': splits are 0 numbers; give one for each rank of "
+        f"process set {number}, or leave splits out to send as many rows to each",
+    )
+    if _compat.executing_eagerly():
+        _raw.refuse("HorovodAlltoall", name or "HorovodAlltoall", number, error)
+    raise error
 
 
 def alltoall(
@@ -69,6 +90,8 @@ def alltoall(
     """
     _raw.require_init("alltoall")
     given = splits is not None
+    if given and _is_empty(splits):
+        _refuse_empty_splits(name, process_set)
     output, received_splits = _raw.call(
         "HorovodAlltoall",
         dense(tensor, "alltoall"),
