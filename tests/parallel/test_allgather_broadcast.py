@@ -100,6 +100,32 @@ def test_broadcast_gives_all_the_roots_tensor(size):
     run_ranks(_check_broadcast, size, timeout_s=120)
 
 
+def _slices_are_refused() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    for mode in MODES:
+        for kind, call in (
+            ("allgather", hvd.allgather),
+            ("broadcast", lambda slices: hvd.broadcast(slices, 0)),
+            ("alltoall", hvd.alltoall),
+            ("reducescatter", hvd.reducescatter),
+            ("grouped_allgather", lambda slices: hvd.grouped_allgather([slices])),
+            ("grouped_reducescatter", lambda slices: hvd.grouped_reducescatter([slices])),
+        ):
+            with pytest.raises(NotImplementedError, match=f"^{kind} of IndexedSlices"):
+                evaluate(
+                    mode,
+                    lambda call=call: call(tf.IndexedSlices(tf.ones([2, 2]), [0, 3], [4, 2])),
+                )
+
+
+def test_slices_are_refused_where_they_would_become_dense():
+    run_ranks(_slices_are_refused, 1)
+
+
 def _check_rank_ops() -> None:
     import horovod.tensorflow as hvd
 

@@ -39,6 +39,7 @@ __all__ = [
     "broadcast",
     "combine",
     "combine_without_factors_of_slices",
+    "dense",
     "join",
     "on_device",
     "refuse_factors_of_slices",
@@ -48,6 +49,20 @@ __all__ = [
 def on_device(device: str) -> contextlib.AbstractContextManager[Any]:
     """Returns a context that places ops on `device`; '' leaves the placement as it is."""
     return tf.device(device) if device else contextlib.nullcontext()
+
+
+def dense(tensor: Any, who: str) -> tf.Tensor:
+    """Makes a tensor of an argument.
+
+    Raises:
+      NotImplementedError: it is `tf.IndexedSlices`.
+    """
+    if isinstance(tensor, tf.IndexedSlices):
+        raise NotImplementedError(
+            f"{who} of IndexedSlices: only dense tensors have rows that all ranks agree on; pass "
+            "tf.convert_to_tensor(slices)"
+        )
+    return tf.convert_to_tensor(tensor)
 
 
 def combine(
@@ -271,10 +286,11 @@ def allgather(
       tf.errors.FailedPreconditionError: the ranks' dtypes, or dimensions but the first, differ.
       tf.errors.InvalidArgumentError: the tensor is a scalar, which has no rows.
       HorovodInternalError: in eager code, a rank was lost or has left.
+      NotImplementedError: `tf.IndexedSlices`.
     """
     return _raw.call(
         "HorovodAllgather",
-        tf.convert_to_tensor(tensor),
+        dense(tensor, "allgather"),
         name=name or _raw.default_name("HorovodAllgather", tensor),
         ignore_name_scope=ignore_name_scope,
         process_set_id=_raw.id_of(process_set, "allgather"),
@@ -310,12 +326,13 @@ def broadcast(
     Raises:
       ValueError: `init()` was not called.
       tf.errors.FailedPreconditionError: the ranks' shapes, dtypes or roots differ.
-      tf.errors.InvalidArgumentError: the root is no rank of the set.
+      tf.errors.InvalidArgumentError: the root is no rank of the set, or no whole number.
       HorovodInternalError: in eager code, a rank was lost or has left.
+      NotImplementedError: `tf.IndexedSlices`.
     """
     return _raw.call(
         "HorovodBroadcast",
-        tf.convert_to_tensor(tensor),
+        dense(tensor, "broadcast"),
         name=name or _raw.default_name("HorovodBroadcast", tensor),
         root_rank=root_rank,
         ignore_name_scope=ignore_name_scope,

@@ -9,24 +9,10 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _compat, _raw
-from horovod.tensorflow.collectives import on_device
+from horovod.tensorflow.collectives import dense, on_device
 from horovod.tensorflow.compression import Compression, Compressor, require_compression_in_call
 
-__all__ = ["alltoall", "dense", "reducescatter"]
-
-
-def dense(tensor: Any, who: str) -> tf.Tensor:
-    """Makes a tensor of an argument.
-
-    Raises:
-      NotImplementedError: it is `tf.IndexedSlices`.
-    """
-    if isinstance(tensor, tf.IndexedSlices):
-        raise NotImplementedError(
-            f"{who} of IndexedSlices: only dense tensors have rows that all ranks agree on; pass "
-            "tf.convert_to_tensor(slices)"
-        )
-    return tf.convert_to_tensor(tensor)
+__all__ = ["alltoall", "reducescatter"]
 
 
 def _is_empty(splits: Any) -> bool:

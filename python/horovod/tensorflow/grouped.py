@@ -15,14 +15,13 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.collectives import combine, on_device, refuse_factors_of_slices
+from horovod.tensorflow.collectives import combine, dense, on_device, refuse_factors_of_slices
 from horovod.tensorflow.compression import (
     Compression,
     Compressor,
     in_op,
     require_compression_in_call,
 )
-from horovod.tensorflow.exchange import dense
 
 __all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
 
@@ -247,12 +246,13 @@ def grouped_allgather(
         the first, differ.
       tf.errors.InvalidArgumentError: a tensor is a scalar, which has no rows.
       HorovodInternalError: in eager code, a rank was lost or has left.
+      NotImplementedError: `tf.IndexedSlices`.
     """
     _raw.require_init("grouped_allgather")
     return _call(
         "HorovodGroupedAllgather",
         "grouped_allgather",
-        [tf.convert_to_tensor(tensor) for tensor in tensors],
+        [dense(tensor, "grouped_allgather") for tensor in tensors],
         name,
         process_set,
         ignore_name_scope=ignore_name_scope,
