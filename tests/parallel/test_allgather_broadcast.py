@@ -150,6 +150,58 @@ def test_rank_and_size_as_ops():
     run_ranks(_check_rank_ops, 2)
 
 
+def _graph_of_another_rank(folder: str) -> None:
+    """Nothing that was true where the graph was made is a constant in it."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    first = hvd.ProcessSet([0])
+    hvd.init(process_sets=[first])
+    tf1 = tf.compat.v1
+    path = f"{folder}/graph.meta"
+    names = ("rank", "local_rank", "size", "local_size", "included")
+    if hvd.rank() == 0:
+        with tf.Graph().as_default():
+            hvd.rank_op(name="rank")
+            hvd.local_rank_op(name="local_rank")
+            hvd.size_op(name="size")
+            hvd.local_size_op(name="local_size")
+            hvd.process_set_included_op(first.process_set_id, name="included")
+            tf1.train.export_meta_graph(path)
+    hvd.barrier()
+    with tf.Graph().as_default(), tf1.Session() as session:
+        tf1.train.import_meta_graph(path)
+        got = session.run([f"{name}:0" for name in names])
+    rank = hvd.rank()
+    assert got == [rank, hvd.local_rank(), hvd.size(), hvd.local_size(), 1 - rank]
+    assert hvd.local_rank() == rank  # so that the two ranks have different numbers
+
+
+def _sizes_of_a_larger_job(path: str, export: bool) -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default(), tf1.Session() as session:
+        if export:
+            hvd.size_op(name="size")
+            hvd.local_size_op(name="local_size")
+            tf1.train.export_meta_graph(path)
+        else:
+            tf1.train.import_meta_graph(path)
+            assert session.run(["size:0", "local_size:0"]) == [hvd.size(), hvd.local_size()]
+
+
+def test_a_graph_gives_the_numbers_of_the_rank_and_job_that_run_it(tmp_path):
+    run_ranks(_graph_of_another_rank, 2, str(tmp_path))
+    path = str(tmp_path / "sizes.meta")
+    run_ranks(_sizes_of_a_larger_job, 1, path, True)
+    run_ranks(_sizes_of_a_larger_job, 2, path, False)
+
+
 def _size_op_of_one_graph_after_each_init() -> list[int]:
     import tensorflow as tf
 
