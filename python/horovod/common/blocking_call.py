@@ -84,7 +84,10 @@ class BlockingCall:
         core.check(code)
 
     def _allocate(self, _: Any, tensor: int, shape: Any, ndim: int, output: Any) -> int:
-        self._output = ctypes.create_string_buffer(math.prod(shape[:ndim]) * self._item_bytes)
+        try:
+            self._output = ctypes.create_string_buffer(math.prod(shape[:ndim]) * self._item_bytes)
+        except MemoryError:  # which the core's thread would not get, but any number for a code
+            return core.INTERNAL
         output[0] = ctypes.addressof(self._output)
         return core.OK
 
