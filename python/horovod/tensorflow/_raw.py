@@ -1,6 +1,7 @@
 """One call of a raw collective op: its name on the wire, and its error in Python.
 
-Every Python function that sends something goes through `call`.
+Every Python function that sends something goes through `call`, and makes its inputs in `awaited`,
+so that the other ranks hear of what goes wrong there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ctypes
 import functools
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +22,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.tensorflow import _compat, _ops
 
 __all__ = [
+    "awaited",
     "call",
     "default_name",
     "function_of",
@@ -37,6 +39,8 @@ _KINDS = {
     "HorovodAllgather": "allgather",
     "HorovodGroupedAllgather": "allgather",
     "HorovodBroadcast": "broadcast",
+    "HorovodBroadcastInplace": "broadcast",
+    "HorovodBroadcastInplaceResource": "broadcast",
     "HorovodAlltoall": "alltoall",
     "HorovodReducescatter": "reducescatter",
     "HorovodGroupedReducescatter": "reducescatter",
@@ -117,6 +121,51 @@ def _lost_job_is_internal_error() -> Iterator[None]:
         raise HorovodInternalError(error.message) from error
 
 
+@contextlib.contextmanager
+def awaited(
+    op_type: str,
+    name: str | None,
+    process_set: ProcessSet,
+    who: str,
+    eagerly: bool | None = None,
+) -> Iterator[Callable[..., Any]]:
+    """Is around what makes the inputs of a collective, which may fail on this rank alone.
+
+    In eager code the others wait for it then.  So an error that comes before the call is told to
+    them before it goes on; what the call itself raises, they know.
+
+    Args:
+      op_type: of the raw op that the others wait for.
+      name: by which they match it; None for the one without a name.
+      process_set: the ranks that take part.
+      who: begins an error's text.
+      eagerly: whether they wait; default: in eager code.
+
+    Yields:
+      `call` with `op_type`, `name` and `process_set_id`; to be called once, or not at all.
+
+    Raises:
+      ValueError: `init()` was not called; or the process set is not known, or none.
+    """
+    require_init(who)
+    number = id_of(process_set, who)
+    if eagerly is None:
+        eagerly = _compat.executing_eagerly()
+    called = False
+
+    def call_it(*inputs: Any, **attrs: Any) -> Any:
+        nonlocal called
+        called = True
+        return call(op_type, *inputs, name=name, process_set_id=number, **attrs)
+
+    try:
+        yield call_it
+    except Exception as error:
+        if eagerly and not called:
+            refuse(op_type, name or op_type, number, error)
+        raise
+
+
 def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> Any:
     """Runs a raw collective op, or adds it to the graph.
 
@@ -155,13 +204,13 @@ def call(op_type: str, *inputs: Any, name: str | None = None, **attrs: Any) -> A
             attrs["root_rank"] = _whole("root_rank", attrs["root_rank"])
         with _lost_job_is_internal_error():
             return function_of(op_type)(*inputs, **attrs)
-    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-        if eagerly and core.load().hvd_take_next_name():
-            # TensorFlow has not come to the kernel, so the other ranks have not heard of it.
-            refuse(op_type, name or op_type, attrs.get("process_set_id", 0), error)
-        if isinstance(error, tf.errors.OpError):
-            raise
-        raise tf.errors.InvalidArgumentError(None, None, f"{op_type}: {error}") from error
+    except Exception as error:
+        if eagerly and not _has_run(attrs, error):
+            for awaited_name in attrs.get("variable_names", [name or op_type]):
+                refuse(op_type, awaited_name, attrs.get("process_set_id", 0), error)
+        if isinstance(error, (OverflowError, TypeError, ValueError)):
+            raise tf.errors.InvalidArgumentError(None, None, f"{op_type}: {error}") from error
+        raise
     finally:
         core.load().hvd_name_next(None)
 
@@ -174,6 +223,13 @@ def _whole(attr: str, value: Any) -> int:
         raise TypeError(f"{attr}={value!r}; it must be a whole number") from None
 
 
+def _has_run(attrs: dict[str, Any], error: Exception) -> bool:
+    """Returns whether an eager op that failed came to its kernel, which tells the other ranks."""
+    if "variable_names" in attrs:  # this kernel takes no name
+        return isinstance(error, (tf.errors.OpError, HorovodInternalError))
+    return not core.load().hvd_take_next_name()
+
+
 def refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
     """Tells the other ranks that this one cannot take part, so that they do not wait for it."""
     if op_type in _KINDS:
@@ -183,4 +239,10 @@ def refuse(op_type: str, name: str, process_set: int, error: Exception) -> None:
             process_set=process_set,
             grouped="Grouped" in op_type,
         )
-        core.load().hvd_refuse(ctypes.byref(request), str(error).encode())
+        core.load().hvd_refuse(ctypes.byref(request), _reason(error).encode(errors="replace"))
+
+
+def _reason(error: Exception) -> str:
+    """Returns an error's text, after its class where that says more than the text alone."""
+    says_all = isinstance(error, (ValueError, NotImplementedError, tf.errors.OpError))
+    return str(error) if says_all and str(error) else f"{type(error).__name__}: {error}"

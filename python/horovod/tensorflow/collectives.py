@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -23,14 +24,9 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.compression import (
-    Compression,
-    Compressor,
-    in_op,
-    require_compression_in_call,
-)
+from horovod.tensorflow.compression import Compression, Compressor, in_op, require_compression
 from horovod.tensorflow.gradient_pairs import are_pairs, names_of_pairs
-from horovod.tensorflow.sparse import SlicesReduction
+from horovod.tensorflow.sparse import SlicesReduction, first_awaited_of_slices
 
 __all__ = [
     "allgather",
@@ -40,6 +36,7 @@ __all__ = [
     "combine",
     "combine_without_factors_of_slices",
     "dense",
+    "first_awaited",
     "join",
     "on_device",
     "refuse_factors_of_slices",
@@ -63,6 +60,13 @@ def dense(tensor: Any, who: str) -> tf.Tensor:
             "tf.convert_to_tensor(slices)"
         )
     return tf.convert_to_tensor(tensor)
+
+
+def first_awaited(tensor: Any, name: str | None) -> tuple[str, str | None]:
+    """Returns type and name of the op that the others wait for first when ranks `combine`."""
+    if isinstance(tensor, tf.IndexedSlices):
+        return first_awaited_of_slices(tensor, name)
+    return "HorovodAllreduce", name or _raw.default_name("HorovodAllreduce", tensor)
 
 
 def combine(
@@ -100,36 +104,36 @@ def combine(
       What `allreduce` returns.
 
     Raises:
-      ValueError: `compression` is no compression.
+      ValueError: `compression` is no compression, or `op` no reduction.
       NotImplementedError: slices with what only dense tensors can have.
     """
+    first = first_awaited(tensor, name)
     if isinstance(tensor, tf.IndexedSlices):
-        with on_device(device_sparse):
-            return SlicesReduction(
-                op=op,
-                name=name,
-                compression=compression,
-                prescale_factor=float(prescale_factor),
-                postscale_factor=float(postscale_factor),
-                ignore_name_scope=ignore_name_scope,
-                process_set=process_set,
-                gradient=gradient,
-            ).reduce(tensor)
-    with on_device(device_dense):
-        name = name or _raw.default_name("HorovodAllreduce", tensor)
-        require_compression_in_call("allreduce", compression, "HorovodAllreduce", name, process_set)
+        with contextlib.ExitStack() as stack:
+            with _raw.awaited(*first, process_set, "allreduce of IndexedSlices"):
+                stack.enter_context(on_device(device_sparse))
+                reduction = SlicesReduction(
+                    op=ReduceOp(op),
+                    name=name,
+                    compression=compression,
+                    prescale_factor=float(prescale_factor),
+                    postscale_factor=float(postscale_factor),
+                    ignore_name_scope=ignore_name_scope,
+                    process_set=process_set,
+                    gradient=gradient,
+                )
+            return reduction.reduce(tensor)
+    with _raw.awaited(*first, process_set, "allreduce") as call, on_device(device_dense):
+        require_compression("allreduce", compression)
         tensor = tf.convert_to_tensor(tensor)
-        compression, wire = in_op(compression, tensor.dtype, op)
+        compression, wire = in_op(compression, tensor.dtype, ReduceOp(op))
         compressed, context = compression.compress(tensor)
-        reduced = _raw.call(
-            "HorovodAllreduce",
+        reduced = call(
             compressed,
-            name=name,
             reduce_op=int(op),
             prescale_factor=float(prescale_factor),
             postscale_factor=float(postscale_factor),
             ignore_name_scope=ignore_name_scope,
-            process_set_id=_raw.id_of(process_set, "allreduce"),
             gradient=gradient,
             **wire,
         )
@@ -167,7 +171,8 @@ def combine_without_factors_of_slices(
     **options: Any,
 ) -> Any:
     """As `combine`, but slices with factors are a NotImplementedError."""
-    refuse_factors_of_slices("allreduce", tensor, name, prescale_factor, postscale_factor)
+    with _telling(tensor, name, options["process_set"]):
+        refuse_factors_of_slices("allreduce", tensor, name, prescale_factor, postscale_factor)
     return combine(
         tensor,
         op,
@@ -176,6 +181,22 @@ def combine_without_factors_of_slices(
         postscale_factor=postscale_factor,
         **options,
     )
+
+
+@contextlib.contextmanager
+def _telling(tensor: Any, name: str | None, process_set: ProcessSet) -> Iterator[None]:
+    """Tells the others, who wait for `allreduce` of a tensor or pairs, what goes wrong before."""
+    try:
+        yield
+    except Exception:
+        if are_pairs(tensor):
+            named = zip(tensor, names_of_pairs(tensor, name))
+            gradients = [(pair[0], its_name) for pair, its_name in named if pair[0] is not None]
+            if not gradients:
+                raise  # nobody waits for anything
+            tensor, name = gradients[0]
+        with _raw.awaited(*first_awaited(tensor, name), process_set, "allreduce"):
+            raise
 
 
 def allreduce(
@@ -237,9 +258,11 @@ def allreduce(
       NotImplementedError: `tf.IndexedSlices` with an op other than Average and Sum, or with
         factors; or an average of bools in them.
     """
+    with _telling(tensor, name, process_set):
+        op = handle_average_backwards_compatibility(op, average)
     combined = functools.partial(
         combine_without_factors_of_slices,
-        op=handle_average_backwards_compatibility(op, average),
+        op=op,
         device_dense=device_dense,
         device_sparse=device_sparse,
         compression=compression,
@@ -288,13 +311,9 @@ def allgather(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    return _raw.call(
-        "HorovodAllgather",
-        dense(tensor, "allgather"),
-        name=name or _raw.default_name("HorovodAllgather", tensor),
-        ignore_name_scope=ignore_name_scope,
-        process_set_id=_raw.id_of(process_set, "allgather"),
-    )
+    name = name or _raw.default_name("HorovodAllgather", tensor)
+    with _raw.awaited("HorovodAllgather", name, process_set, "allgather") as call:
+        return call(dense(tensor, "allgather"), ignore_name_scope=ignore_name_scope)
 
 
 def broadcast(
@@ -330,14 +349,11 @@ def broadcast(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    return _raw.call(
-        "HorovodBroadcast",
-        dense(tensor, "broadcast"),
-        name=name or _raw.default_name("HorovodBroadcast", tensor),
-        root_rank=root_rank,
-        ignore_name_scope=ignore_name_scope,
-        process_set_id=_raw.id_of(process_set, "broadcast"),
-    )
+    name = name or _raw.default_name("HorovodBroadcast", tensor)
+    with _raw.awaited("HorovodBroadcast", name, process_set, "broadcast") as call:
+        return call(
+            dense(tensor, "broadcast"), root_rank=root_rank, ignore_name_scope=ignore_name_scope
+        )
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> tf.Operation | None:

@@ -6,9 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, ReduceOp
-from horovod.tensorflow import _compat, _raw
 
 __all__ = [
     "BF16Compressor",
@@ -18,7 +16,6 @@ __all__ = [
     "NoneCompressor",
     "in_op",
     "require_compression",
-    "require_compression_in_call",
 ]
 
 
@@ -126,27 +123,6 @@ def require_compression(who: str, compression: Any) -> None:
             f"{who}: compression={compression!r}; pass hvd.Compression.fp16 or a class with "
             "compress and decompress"
         )
-
-
-def require_compression_in_call(
-    who: str, compression: Any, op_type: str, name: str | None, process_set: ProcessSet
-) -> None:
-    """As `require_compression`; in eager code the ranks that wait for this one are told.
-
-    Args:
-      who: begins the error's text.
-      compression: what the program passed.
-      op_type: of the raw op that they wait for.
-      name: of its call; None for the one without a name.
-      process_set: the ranks that take part.
-    """
-    _raw.require_init(who)
-    try:
-        require_compression(who, compression)
-    except ValueError as error:
-        if _compat.executing_eagerly():
-            _raw.refuse(op_type, name or op_type, _raw.id_of(process_set, who), error)
-        raise
 
 
 def in_op(

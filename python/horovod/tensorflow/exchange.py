@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
-from horovod.tensorflow import _compat, _raw
+from horovod.tensorflow import _raw
 from horovod.tensorflow.collectives import dense, on_device
-from horovod.tensorflow.compression import Compression, Compressor, require_compression_in_call
+from horovod.tensorflow.compression import Compression, Compressor, require_compression
 
 __all__ = ["alltoall", "reducescatter"]
 
@@ -22,18 +22,17 @@ def _is_empty(splits: Any) -> bool:
     return hasattr(splits, "__len__") and len(splits) == 0
 
 
-def _refuse_empty_splits(name: str | None, process_set: ProcessSet) -> NoReturn:
-    """Raises; the op takes empty splits for none."""
-    number = _raw.id_of(process_set, "alltoall")
-    error = tf.errors.InvalidArgumentError(
+def _require_splits(name: str | None, process_set: ProcessSet, splits: Any) -> None:
+    """Raises InvalidArgumentError where splits are given and empty: the op takes them for none."""
+    if splits is None or not _is_empty(splits):
+        return
+    raise tf.errors.InvalidArgumentError(
         None,
         None,
         f"alltoall '{name or 'HorovodAlltoall'}': splits are 0 numbers; give one for each rank of "
-        f"process set {number}, or leave splits out to send as many rows to each",
+        f"process set {_raw.id_of(process_set, 'alltoall')}, or leave splits out to send as many "
+        "rows to each",
     )
-    if _compat.executing_eagerly():
-        _raw.refuse("HorovodAlltoall", name or "HorovodAlltoall", number, error)
-    raise error
 
 
 def alltoall(
@@ -74,18 +73,15 @@ def alltoall(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    _raw.require_init("alltoall")
     given = splits is not None
-    if given and _is_empty(splits):
-        _refuse_empty_splits(name, process_set)
-    output, received_splits = _raw.call(
-        "HorovodAlltoall",
-        dense(tensor, "alltoall"),
-        splits if given else tf.constant([], tf.int32),
-        name=name or _raw.default_name("HorovodAlltoall", tensor),
-        ignore_name_scope=ignore_name_scope,
-        process_set_id=_raw.id_of(process_set, "alltoall"),
-    )
+    name = name or _raw.default_name("HorovodAlltoall", tensor)
+    with _raw.awaited("HorovodAlltoall", name, process_set, "alltoall") as call:
+        _require_splits(name, process_set, splits)
+        output, received_splits = call(
+            dense(tensor, "alltoall"),
+            splits if given else tf.constant([], tf.int32),
+            ignore_name_scope=ignore_name_scope,
+        )
     return (output, received_splits) if given else output
 
 
@@ -133,20 +129,16 @@ def reducescatter(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    _raw.require_init("reducescatter")
-    with on_device(device_dense):
-        require_compression_in_call(
-            "reducescatter", compression, "HorovodReducescatter", name, process_set
-        )
-        compressed, context = compression.compress(dense(tensor, "reducescatter"))
-        output = _raw.call(
-            "HorovodReducescatter",
+    who, op_type = "reducescatter", "HorovodReducescatter"
+    name = name or _raw.default_name(op_type, tensor)
+    with _raw.awaited(op_type, name, process_set, who) as call, on_device(device_dense):
+        require_compression(who, compression)
+        compressed, context = compression.compress(dense(tensor, who))
+        output = call(
             compressed,
-            name=name or _raw.default_name("HorovodReducescatter", tensor),
             reduce_op=int(ReduceOp(op)),
             prescale_factor=float(prescale_factor),
             postscale_factor=float(postscale_factor),
             ignore_name_scope=ignore_name_scope,
-            process_set_id=_raw.id_of(process_set, "reducescatter"),
         )
         return compression.decompress(output, context)

@@ -6,7 +6,8 @@ those of `horovod.tensorflow.collectives`; one that is wrong fails the whole gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,15 +16,65 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import handle_average_backwards_compatibility
-from horovod.tensorflow.collectives import combine, dense, on_device, refuse_factors_of_slices
-from horovod.tensorflow.compression import (
-    Compression,
-    Compressor,
-    in_op,
-    require_compression_in_call,
+from horovod.tensorflow.collectives import (
+    combine,
+    dense,
+    first_awaited,
+    on_device,
+    refuse_factors_of_slices,
 )
+from horovod.tensorflow.compression import Compression, Compressor, in_op, require_compression
 
 __all__ = ["combine_group", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter"]
+
+
+def _dtype(tensor: Any) -> tf.DType | None:
+    """Returns the dtype of something, or what it looks like where no tensor can be made of it."""
+    for thing in (tensor, *tf.nest.flatten(tensor)[:1]):
+        with contextlib.suppress(Exception):
+            return tf.convert_to_tensor(thing).dtype
+    return None
+
+
+def _wire_names(
+    op_type: str, tensors: Sequence[Any], dtypes: Sequence[tf.DType], name: str | None
+) -> dict[tf.DType, str | None]:
+    """Returns the name of each dtype's call, in the order of the calls; None for no name."""
+    firsts: dict[tf.DType, Any] = {}
+    for tensor, dtype in zip(tensors, dtypes):
+        firsts.setdefault(dtype, tensor)
+    bases = {dtype: name or _raw.default_name(op_type, first) for dtype, first in firsts.items()}
+    several = len(bases) > 1
+    return {
+        dtype: f"{base}_{dtype.name}" if base and several else base for dtype, base in bases.items()
+    }
+
+
+@contextlib.contextmanager
+def _telling(
+    op_type: str, tensors: Any, name: str | None, process_set: ProcessSet, who: str
+) -> Iterator[None]:
+    """Tells the others, who wait for a group's first call, what goes wrong before it is made."""
+    try:
+        yield
+    except Exception:
+        first: tuple[str, str | None] = op_type, name
+        if isinstance(tensors, Sequence):
+            if not tensors:
+                raise  # nobody waits for anything
+            slices = [i for i, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+            if slices and op_type == "HorovodGroupedAllreduce":
+                first = first_awaited(tensors[slices[0]], _name_of_slices(name, slices[0]))
+            else:
+                known = [(t, dtype) for t in tensors if (dtype := _dtype(t)) is not None]
+                names = _wire_names(op_type, [t for t, _ in known], [d for _, d in known], name)
+                first = op_type, next(iter(names.values()), name)
+        with _raw.awaited(*first, process_set, who):
+            raise
+
+
+def _name_of_slices(name: str | None, place: int) -> str | None:
+    return f"{name}_{place}" if name else None
 
 
 def _call(
@@ -52,29 +103,22 @@ def _call(
     places: dict[tf.DType, list[int]] = {}
     for place, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(place)
-    results: dict[int, tf.Tensor] = {}
+    names = _wire_names(op_type, tensors, [tensor.dtype for tensor in tensors], name)
+    results: dict[int, tuple[Any, Any, Any]] = {}
     for dtype, mine in places.items():
-        of_dtype = f"{name}_{dtype.name}" if name and len(places) > 1 else name
-        require_compression_in_call(who, compression, op_type, of_dtype, process_set)
-        around = compression
-        wire: dict[str, str] = {}
-        if op_type == "HorovodGroupedAllreduce":
-            around, wire = in_op(compression, dtype, attrs["reduce_op"])
-        group, contexts = zip(*(around.compress(tensors[place]) for place in mine))
-        of_dtype = name or _raw.default_name(op_type, group[0])
-        if of_dtype and len(places) > 1:
-            of_dtype = f"{of_dtype}_{dtype.name}"
-        outputs = _raw.call(
-            op_type,
-            list(group),
-            name=of_dtype,
-            process_set_id=_raw.id_of(process_set, who),
-            **attrs,
-            **wire,
-        )
+        with _raw.awaited(op_type, names[dtype], process_set, who) as call:
+            require_compression(who, compression)
+            around = compression
+            wire: dict[str, str] = {}
+            if op_type == "HorovodGroupedAllreduce":
+                around, wire = in_op(compression, dtype, attrs["reduce_op"])
+            group, contexts = zip(*(around.compress(tensors[place]) for place in mine))
+            outputs = call(list(group), **attrs, **wire)
         for place, output, context in zip(mine, outputs, contexts):
-            results[place] = around.decompress(output, context)
-    return [results[place] for place in range(len(tensors))]
+            results[place] = around, output, context
+    # After all calls, so that none is left out where this fails.
+    ordered = (results[place] for place in range(len(tensors)))
+    return [around.decompress(output, context) for around, output, context in ordered]
 
 
 def combine_group(
@@ -110,15 +154,15 @@ def combine_group(
       What `grouped_allreduce` returns.
     """
     results: dict[int, Any] = {}
-    dense: list[int] = []
+    places: list[int] = []
     for place, tensor in enumerate(tensors):
         if not isinstance(tensor, tf.IndexedSlices):
-            dense.append(place)
+            places.append(place)
             continue
         results[place] = combine(
             tensor,
             op,
-            name=f"{name}_{place}" if name else None,
+            name=_name_of_slices(name, place),
             device_sparse=device_sparse,
             compression=compression,
             prescale_factor=prescale_factor,
@@ -127,21 +171,29 @@ def combine_group(
             process_set=process_set,
             gradient=gradient,
         )
-    with on_device(device_dense):
+    who, op_type = "grouped_allreduce", "HorovodGroupedAllreduce"
+    given = [tensors[place] for place in places]
+    with contextlib.ExitStack() as stack:
+        with _telling(op_type, given, name, process_set, who):
+            stack.enter_context(on_device(device_dense))
+            dense = [tf.convert_to_tensor(tensor) for tensor in given]
+            factors = {
+                "prescale_factor": float(prescale_factor),
+                "postscale_factor": float(postscale_factor),
+            }
         outputs = _call(
-            "HorovodGroupedAllreduce",
-            "grouped_allreduce",
-            [tf.convert_to_tensor(tensors[place]) for place in dense],
+            op_type,
+            who,
+            dense,
             name,
             process_set,
             compression,
             reduce_op=int(op),
-            prescale_factor=float(prescale_factor),
-            postscale_factor=float(postscale_factor),
             ignore_name_scope=ignore_name_scope,
             gradient=gradient,
+            **factors,
         )
-        results.update(zip(dense, outputs))
+    results.update(zip(places, outputs))
     return [results[place] for place in range(len(tensors))]
 
 
@@ -195,15 +247,16 @@ def grouped_allreduce(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: what `allreduce` cannot do with `tf.IndexedSlices`, such as factors.
     """
-    _raw.require_init("grouped_allreduce")
-    listed = list(tensors)
-    for tensor in listed:
-        refuse_factors_of_slices(
-            "grouped_allreduce", tensor, name, prescale_factor, postscale_factor
-        )
+    who = "grouped_allreduce"
+    _raw.require_init(who)
+    with _telling("HorovodGroupedAllreduce", tensors, name, process_set, who):
+        listed = list(tensors)
+        for tensor in listed:
+            refuse_factors_of_slices(who, tensor, name, prescale_factor, postscale_factor)
+        op = handle_average_backwards_compatibility(op, average)
     return combine_group(
         listed,
-        handle_average_backwards_compatibility(op, average),
+        op,
         name=name,
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -248,15 +301,11 @@ def grouped_allgather(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    _raw.require_init("grouped_allgather")
-    return _call(
-        "HorovodGroupedAllgather",
-        "grouped_allgather",
-        [dense(tensor, "grouped_allgather") for tensor in tensors],
-        name,
-        process_set,
-        ignore_name_scope=ignore_name_scope,
-    )
+    who, op_type = "grouped_allgather", "HorovodGroupedAllgather"
+    _raw.require_init(who)
+    with _telling(op_type, tensors, name, process_set, who):
+        made = [dense(tensor, who) for tensor in tensors]
+    return _call(op_type, who, made, name, process_set, ignore_name_scope=ignore_name_scope)
 
 
 def grouped_reducescatter(
@@ -302,16 +351,15 @@ def grouped_reducescatter(
       HorovodInternalError: in eager code, a rank was lost or has left.
       NotImplementedError: `tf.IndexedSlices`.
     """
-    _raw.require_init("grouped_reducescatter")
-    with on_device(device_dense):
-        return _call(
-            "HorovodGroupedReducescatter",
-            "grouped_reducescatter",
-            [dense(tensor, "grouped_reducescatter") for tensor in tensors],
-            name,
-            process_set,
-            compression,
-            reduce_op=int(ReduceOp(op)),
-            prescale_factor=float(prescale_factor),
-            postscale_factor=float(postscale_factor),
-        )
+    who, op_type = "grouped_reducescatter", "HorovodGroupedReducescatter"
+    _raw.require_init(who)
+    with contextlib.ExitStack() as stack:
+        with _telling(op_type, tensors, name, process_set, who):
+            stack.enter_context(on_device(device_dense))
+            made = [dense(tensor, who) for tensor in tensors]
+            attrs = {
+                "reduce_op": int(ReduceOp(op)),
+                "prescale_factor": float(prescale_factor),
+                "postscale_factor": float(postscale_factor),
+            }
+        return _call(op_type, who, made, name, process_set, compression, **attrs)

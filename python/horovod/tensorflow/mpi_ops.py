@@ -122,7 +122,7 @@ def _allreduce(
     """
     return combine_without_factors_of_slices(
         tensor,
-        ReduceOp(op),
+        op,
         name=name,
         prescale_factor=prescale_factor,
         postscale_factor=postscale_factor,

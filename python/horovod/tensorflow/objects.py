@@ -8,7 +8,8 @@ unpickled comes from the ranks of the job, which have proved that they know its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
@@ -21,11 +22,16 @@ from horovod.tensorflow import _raw
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_object_fn"]
 
+# As tf_ops/adapters/tf/status.cc has it, and `_raw`: the op's UnknownError is an internal error.
 _ERRORS: dict[int, type[tf.errors.OpError]] = {
-    core.FAILED_PRECONDITION: tf.errors.FailedPreconditionError,
-    core.INVALID_ARGUMENT: tf.errors.InvalidArgumentError,
     core.CANCELLED: tf.errors.CancelledError,
+    core.INVALID_ARGUMENT: tf.errors.InvalidArgumentError,
+    core.FAILED_PRECONDITION: tf.errors.FailedPreconditionError,
+    core.NOT_INITIALIZED: tf.errors.FailedPreconditionError,
+    core.OUT_OF_RANGE: tf.errors.OutOfRangeError,
+    core.UNIMPLEMENTED: tf.errors.UnimplementedError,
 }
+_LOST_JOB = (core.PEER_LOST, core.DEADLINE_EXCEEDED, core.SHUTDOWN)
 
 
 @contextlib.contextmanager
@@ -34,9 +40,21 @@ def _as_op_errors() -> Iterator[None]:
     try:
         yield
     except core.CoreError as error:
-        if error.code in _ERRORS:
-            raise _ERRORS[error.code](None, None, str(error)) from None
-        raise HorovodInternalError(str(error)) from None
+        if error.code in _LOST_JOB:
+            raise HorovodInternalError(str(error)) from None
+        kind = _ERRORS.get(error.code, tf.errors.InternalError)
+        raise kind(None, None, str(error)) from None
+
+
+@contextlib.contextmanager
+def _awaited(
+    op_type: str, names: Sequence[str], process_set: ProcessSet, who: str
+) -> Iterator[None]:
+    """As `_raw.awaited`, for all collectives that the others have in flight at once."""
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(_raw.awaited(op_type, name, process_set, who, eagerly=True))
+        yield
 
 
 def broadcast_object(
@@ -71,10 +89,11 @@ def broadcast_object(
     """
     _raw.require_init("broadcast_object")
     number = _raw.id_of(process_set, "broadcast_object")
-    with _as_op_errors():
-        is_root = basics.rank() == root_rank
+    name = name or "broadcast_object"
+    with _awaited("HorovodBroadcast", [f"{name}.size"], process_set, "broadcast_object"):
+        is_root = basics.rank() == operator.index(root_rank)
         data = cloudpickle.dumps(obj) if is_root else b""
-        name = name or "broadcast_object"
+    with _as_op_errors():
         received = byte_exchange.broadcast_bytes(data, root_rank, name, number)
         return obj if is_root else cloudpickle.loads(received)
 
@@ -132,7 +151,10 @@ def allgather_object(
     """
     _raw.require_init("allgather_object")
     number = _raw.id_of(process_set, "allgather_object")
-    with _as_op_errors():
+    name = name or "allgather_object"
+    both = [f"{name}.sizes", f"{name}.data"]
+    with _awaited("HorovodAllgather", both, process_set, "allgather_object"):
         data = cloudpickle.dumps(obj)
-        parts = byte_exchange.allgather_bytes(data, name or "allgather_object", number)
+    with _as_op_errors():
+        parts = byte_exchange.allgather_bytes(data, name, number)
         return [cloudpickle.loads(part) for part in parts]

@@ -11,7 +11,9 @@ ways are there and run: no rank branches around a collective, and the way not ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +23,37 @@ import tensorflow as tf
 from horovod.common import settings
 from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Average, ReduceOp, Sum
-from horovod.tensorflow import _compat, _raw
+from horovod.tensorflow import _raw
 from horovod.tensorflow.averaging import over, over_size
 from horovod.tensorflow.compression import Compressor, in_op, require_compression
 
-__all__ = ["SlicesReduction", "densified"]
+__all__ = ["SlicesReduction", "densified", "first_awaited_of_slices"]
 
 _WIDER = {tf.float16: tf.float32, tf.bfloat16: tf.float32}  # in which type to add and multiply
 
+_WHO = "allreduce of IndexedSlices"
+_SUM = {"reduce_op": int(Sum), "prescale_factor": 1.0, "postscale_factor": 1.0}
+
 # Values of shape [rows, ...], and indices of shape [rows].
 _Rows = tuple[tf.Tensor, tf.Tensor]
+
+
+def _wire_name(slices: tf.IndexedSlices, name: str | None) -> str:
+    """Returns what the names of a reduction's ops begin with."""
+    return name or _raw.default_name("HorovodAllreduce", slices.values) or "HorovodAllreduce"
+
+
+def _chooses(slices: tf.IndexedSlices) -> bool:
+    """Returns whether the rows may go into a dense tensor; no bools do."""
+    is_bool = tf.bool == getattr(slices.values, "dtype", None)
+    return bool(settings.value("HOROVOD_SPARSE_AUTO_DENSE")) and not is_bool
+
+
+def first_awaited_of_slices(slices: tf.IndexedSlices, name: str | None) -> tuple[str, str]:
+    """Returns type and name of the op that the others wait for first in `SlicesReduction`."""
+    if _chooses(slices):
+        return "HorovodAllreduce", f"{_wire_name(slices, name)}.bytes"
+    return "HorovodAllgather", f"{_wire_name(slices, name)}.values"
 
 
 @dataclass(frozen=True)
@@ -69,31 +92,21 @@ class SlicesReduction:
           index are still to be added.
 
         Raises:
-          ValueError: `init()` was not called; or `compression` is no compression, of which eager
-            ranks that wait for this one are told.
+          ValueError: `init()` was not called; or `compression` is no compression.
           NotImplementedError: another op; or bool values with an average or factors.
-          tf.errors.InvalidArgumentError: as many indices as rows are not there; eager ranks that
-            wait for this one are told.
+          tf.errors.InvalidArgumentError: as many indices as rows are not there.
         """
-        _raw.require_init("allreduce of IndexedSlices")
-        name = self.name or _raw.default_name("HorovodAllreduce", slices.values)
-        name = name or "HorovodAllreduce"
-        values = tf.convert_to_tensor(slices.values)
-        self._check(values.dtype, name)
-        indices = tf.convert_to_tensor(slices.indices)
-        chooses = settings.value("HOROVOD_SPARSE_AUTO_DENSE") and values.dtype != tf.bool
-        try:
-            require_compression("allreduce of IndexedSlices", self.compression)
+        name = _wire_name(slices, self.name)
+        with self._awaited(*first_awaited_of_slices(slices, self.name)):
+            values = tf.convert_to_tensor(slices.values)
+            self._check(values.dtype, name)
+            indices = tf.convert_to_tensor(slices.indices)
+            require_compression(_WHO, self.compression)
             self._check_rows(values, indices, name)
-        except (ValueError, tf.errors.InvalidArgumentError) as error:
-            if _compat.executing_eagerly():
-                first = ("HorovodAllreduce", "bytes") if chooses else ("HorovodAllgather", "values")
-                number = _raw.id_of(self.process_set, "allreduce of IndexedSlices")
-                _raw.refuse(first[0], f"{name}.{first[1]}", number, error)
-            raise
-        rows = _once_each(values, indices)
-        if chooses:
-            rows = self._shorter_way(rows, _height(slices), name)
+            rows = _once_each(values, indices)
+            height = _height(slices)
+        if _chooses(slices) and values.dtype != tf.bool:
+            rows = self._shorter_way(rows, height, name)
         else:
             rows = self._gather(rows, None, name)
         return tf.IndexedSlices(*rows, dense_shape=slices.dense_shape)
@@ -136,20 +149,16 @@ class SlicesReduction:
             f"{indices.shape}; there must be one index for each row",
         )
 
-    def _call(self, op_type: str, tensor: tf.Tensor, name: str, **attrs: Any) -> tf.Tensor:
-        return _raw.call(
-            op_type,
-            tensor,
-            name=name,
-            ignore_name_scope=self.ignore_name_scope,
-            process_set_id=_raw.id_of(self.process_set, "allreduce of IndexedSlices"),
-            gradient=self.gradient,
-            **attrs,
-        )
+    @contextlib.contextmanager
+    def _awaited(self, op_type: str, name: str) -> Iterator[Callable[..., tf.Tensor]]:
+        """As `_raw.awaited`, with the attributes that all ops of the reduction share."""
+        shared = {"ignore_name_scope": self.ignore_name_scope, "gradient": self.gradient}
+        with _raw.awaited(op_type, name, self.process_set, _WHO) as call:
+            yield functools.partial(call, **shared)
 
-    def _sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        plain = {"reduce_op": int(Sum), "prescale_factor": 1.0, "postscale_factor": 1.0}
-        return self._call("HorovodAllreduce", tensor, name, **plain)
+    def _call(self, op_type: str, tensor: tf.Tensor, name: str, **attrs: Any) -> tf.Tensor:
+        with self._awaited(op_type, name) as call:
+            return call(tensor, **attrs)
 
     def _gather(self, rows: _Rows, ranks: tf.Tensor | None, name: str) -> _Rows:
         """Gathers all ranks' rows, in rank order, and does what an average and factors ask for.
@@ -161,14 +170,15 @@ class SlicesReduction:
         """
         values, indices = rows
         floating = values.dtype.is_floating
-        if floating:
-            values = _times(values, self.prescale_factor)
-        values, context = self.compression.compress(values)
-        values = self._call("HorovodAllgather", values, f"{name}.values")
+        with self._awaited("HorovodAllgather", f"{name}.values") as call:
+            if floating:
+                values = _times(values, self.prescale_factor)
+            values, context = self.compression.compress(values)
+            values = call(values)
         indices = self._call("HorovodAllgather", indices, f"{name}.indices")
         values = self.compression.decompress(values, context)
         if ranks is None and self.op == Average and self._counts_contributing:
-            ranks = self._sum(tf.constant(1), f"{name}.ranks")
+            ranks = self._call("HorovodAllreduce", tf.constant(1), f"{name}.ranks", **_SUM)
         if not floating:
             return self._rounded(values, indices, ranks)
         if self.op == Average:
@@ -221,18 +231,19 @@ class SlicesReduction:
         how high that is, all gather.
         """
         values, indices = rows
-        shape = tf.shape(values, out_type=tf.int64)
-        sent, _ = self.compression.compress(values[:0])
-        row_bytes = tf.reduce_prod(shape[1:]) * sent.dtype.size
-        at = tf.cast(indices, tf.int64)
-        fit = tf.reduce_all((at >= 0) & (at < height)) & (height >= 0)
-        mine = [
-            shape[0] * (row_bytes + indices.dtype.size),
-            height * (row_bytes + 1),
-            tf.cast(tf.logical_not(fit), tf.int64),
-            tf.constant(1, tf.int64),
-        ]
-        of_all = self._sum(tf.stack(mine), f"{name}.bytes")
+        with self._awaited("HorovodAllreduce", f"{name}.bytes") as call:
+            shape = tf.shape(values, out_type=tf.int64)
+            sent, _ = self.compression.compress(values[:0])
+            row_bytes = tf.reduce_prod(shape[1:]) * sent.dtype.size
+            at = tf.cast(indices, tf.int64)
+            fit = tf.reduce_all((at >= 0) & (at < height)) & (height >= 0)
+            mine = [
+                shape[0] * (row_bytes + indices.dtype.size),
+                height * (row_bytes + 1),
+                tf.cast(tf.logical_not(fit), tf.int64),
+                tf.constant(1, tf.int64),
+            ]
+            of_all = call(tf.stack(mine), **_SUM)
         gathered_bytes, dense_bytes, misfits, ranks = tf.unstack(of_all)
         return tf.equal(misfits, 0) & (gathered_bytes * ranks > dense_bytes), ranks
 
@@ -249,21 +260,21 @@ class SlicesReduction:
             return tf.identity(values), lambda gradient: self._over_ranks(gradient, ranks)
 
         values, indices = rows
-        dense = _summed(as_of_a_gather(values), indices, height)
-        compression, wire = in_op(self.compression, dense.dtype, self.op)
-        compressed, context = compression.compress(dense)
-        total = self._call(
-            "HorovodAllreduce",
-            compressed,
-            f"{name}.dense",
-            reduce_op=int(self.op),
-            prescale_factor=self.prescale_factor,
-            postscale_factor=self.postscale_factor,
-            **wire,
-        )
-        total = compression.decompress(total, context)
+        with self._awaited("HorovodAllreduce", f"{name}.dense") as call:
+            dense = _summed(as_of_a_gather(values), indices, height)
+            compression, wire = in_op(self.compression, dense.dtype, self.op)
+            compressed, context = compression.compress(dense)
+            total = call(
+                compressed,
+                reduce_op=int(self.op),
+                prescale_factor=self.prescale_factor,
+                postscale_factor=self.postscale_factor,
+                **wire,
+            )
         mine = tf.math.unsorted_segment_sum(tf.ones_like(indices), indices, height) > 0
-        had = tf.where(self._sum(mine, f"{name}.rows"))[:, 0]  # the sum of bools is "or"
+        anyones = self._call("HorovodAllreduce", mine, f"{name}.rows", **_SUM)
+        had = tf.where(anyones)[:, 0]  # the sum of bools is "or"
+        total = compression.decompress(total, context)
         return tf.gather(total, had), tf.cast(had, indices.dtype)
 
 
