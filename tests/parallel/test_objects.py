@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -52,6 +55,38 @@ def _objects() -> None:
 
 def test_objects():
     run_ranks(_objects, 3, timeout_s=120)
+
+
+_STATUS_CC = Path(__file__).parents[2] / "tf_ops" / "adapters" / "tf" / "status.cc"
+
+
+def _classes() -> dict[int, str]:
+    """Returns what an object function raises for each code of the core."""
+    from horovod.common import core
+    from horovod.tensorflow import objects
+
+    classes = {}
+    for code in range(core.CANCELLED, core.NOT_INITIALIZED + 1):
+        with pytest.raises(Exception, match="text") as caught, objects._as_op_errors():
+            raise core.CoreError(code, "text")
+        classes[code] = caught.type.__name__
+    return classes
+
+
+def test_errors_are_those_of_ops():
+    from horovod.common import core
+
+    text = _STATUS_CC.read_text()
+    wanted = {}
+    for cases, error in re.findall(r"((?: *case HVD_\w+:\n)+) *return absl::(\w+)\(", text):
+        for code in re.findall(r"HVD_(\w+)", cases):
+            # An op's UnknownError is a HorovodInternalError in eager code.
+            lost = error == "UnknownError"
+            wanted[getattr(core, code)] = "HorovodInternalError" if lost else error
+    assert "default:\n      return absl::InternalError" in text
+    assert len(wanted) == 9
+    wanted[core.INTERNAL] = "InternalError"
+    assert run_ranks(_classes, 1) == [wanted]
 
 
 def _in_place() -> None:
