@@ -17,6 +17,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.arguments import is_variable, listed_variables, require_whole_number
 from horovod.tensorflow.objects import allgather_object
+from horovod.tensorflow.variables import label
 
 __all__ = ["CheckConsistencyHook", "PeriodicCheck", "check_consistency"]
 
@@ -44,12 +45,6 @@ class _Record(NamedTuple):
         return f"{self.kind} {self.value or f'sha256 {self.digest[:_DIGEST_CHARS]}...'}"
 
 
-def _name(variable: Any, place: int) -> str:
-    # Keras 3 has the whole name as the path; eager tensors have none.
-    name = getattr(variable, "path", None) or getattr(variable, "name", None)
-    return str(name or f"variable {place}")
-
-
 def _bytes(value: np.ndarray[Any, Any]) -> Any:
     """Returns what the digest is of."""
     if value.dtype.kind in "OSU":  # strings: none of them runs into the next
@@ -62,7 +57,7 @@ def _record(variable: Any, place: int, session: Any) -> _Record:
     in_session = session is not None and (is_variable(inner) or isinstance(inner, tf.Tensor))
     value = np.asarray(session.run(inner) if in_session else inner)
     return _Record(
-        name=_name(variable, place),
+        name=label(variable) or f"variable {place}",  # eager tensors have no name
         kind=f"{value.dtype} {list(value.shape)}",
         digest=hashlib.sha256(_bytes(value)).hexdigest(),
         value=str(value.tolist()) if value.size <= _MAX_VALUES else "",

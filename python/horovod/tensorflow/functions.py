@@ -12,7 +12,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import _compat, _raw
 from horovod.tensorflow.arguments import listed, listed_variables
 from horovod.tensorflow.collectives import broadcast
-from horovod.tensorflow.reduction import label
+from horovod.tensorflow.variables import label
 
 __all__ = [
     "BroadcastGlobalVariablesOp",

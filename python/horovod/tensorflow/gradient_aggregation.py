@@ -15,7 +15,7 @@ from horovod.tensorflow import _compat
 from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.passes import PassCounter, after, local_variable, require_known_shape
-from horovod.tensorflow.reduction import label, reference
+from horovod.tensorflow.variables import label, reference
 
 __all__ = [
     "LocalGradientAggregationHelper",

@@ -10,8 +10,9 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow.compression import Compression, Compressor
+from horovod.tensorflow.gradient_options import check_passes, checked_groups
 from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
-from horovod.tensorflow.reduction import GradientReduction, Transform, check_passes, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform
 from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["DistributedOptimizer"]

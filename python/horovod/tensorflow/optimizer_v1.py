@@ -17,7 +17,8 @@ from horovod.tensorflow import _compat
 from horovod.tensorflow._subclass import OptimizerExtension, extended
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper, run_either
 from horovod.tensorflow.passes import PassCounter, after, local_variable, require_known_shape
-from horovod.tensorflow.reduction import GradientReduction, reference
+from horovod.tensorflow.reduction import GradientReduction
+from horovod.tensorflow.variables import reference
 
 __all__ = ["distributed_v1_optimizer"]
 

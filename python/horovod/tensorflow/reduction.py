@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -17,26 +16,19 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
 from horovod.common.util import num_rank_is_power_2, split_list
 from horovod.tensorflow import _compat, _raw
-from horovod.tensorflow.arguments import require_whole_number
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor, require_compression
+from horovod.tensorflow.gradient_options import Groups
 from horovod.tensorflow.grouped import combine_group
 from horovod.tensorflow.sparse import densified
+from horovod.tensorflow.variables import label, reference
 from horovod.tensorflow.warned_once import warn_once
 
 __all__ = [
     "GradientReduction",
-    "Groups",
     "Transform",
-    "check_passes",
-    "checked_groups",
-    "label",
-    "reference",
 ]
-
-Groups = Union[int, list[list[Any]]]
-"""How many groups to make of the gradients; or the variables of each group."""
 
 Pairs = Union[Sequence[tuple[Any, Any]], Iterator[tuple[Any, Any]]]
 Transform = Callable[[list[tuple[Any, Any]]], Pairs]
@@ -44,87 +36,6 @@ Transform = Callable[[list[tuple[Any, Any]]], Pairs]
 
 # What a gradient carries that was reduced: the scope of who did it.
 _REDUCED_BY = "_hvd_reduced_by"
-
-
-def reference(source: Any) -> Any:
-    """Returns what stands for a variable or tensor in a set or as a key."""
-    return (source if isinstance(source, tf.Tensor) else _compat.tensorflow_variable(source)).ref()
-
-
-def label(source: Any) -> str:
-    """Returns the name of a variable or tensor; '' if it has none."""
-    # In Keras 3 a name is that of a layer's part, such as "kernel", and the path the whole.
-    return getattr(source, "path", None) or getattr(source, "name", None) or ""
-
-
-def check_passes(who: str, passes: Any, average: bool, op: ReduceOp) -> None:
-    """Checks how many passes make a step.
-
-    Args:
-      who: begins an error's text.
-      passes: the number.
-      average: whether their sum is to be divided by it.
-      op: of the reduction.
-
-    Raises:
-      ValueError: not a whole number above 0; or an average with Adasum.
-    """
-    require_whole_number(who, "backward_passes_per_step", passes)
-    if average and op == Adasum:
-        raise ValueError(
-            f"{who}: average_aggregated_gradients=True with op=Adasum, which adds up no gradients "
-            "but applies each; leave it out"
-        )
-
-
-def checked_groups(who: str, num_groups: int, groups: Any) -> Groups:
-    """Makes one value of the two arguments that ask for groups of gradients.
-
-    Args:
-      who: begins an error's text.
-      num_groups: deprecated: as `groups`, a number.  Warned about once.
-      groups: a number of groups, or a list of lists of variables; None for none.
-
-    Returns:
-      A number, 0 for no groups, or a list of lists of variables.
-
-    Raises:
-      ValueError: both are given and differ; a negative number; not a list of lists of variables;
-        a variable given twice.
-    """
-    if num_groups:
-        warn_once(
-            f"num_groups={num_groups} is deprecated; write groups={num_groups}", DeprecationWarning
-        )
-        if groups is not None and groups != num_groups:
-            raise ValueError(
-                f"{who}: num_groups={num_groups} and groups={groups!r} are both given; leave out "
-                "num_groups"
-            )
-        groups = num_groups
-    if groups is None:
-        return 0
-    if isinstance(groups, numbers.Integral):
-        if int(groups) < 0:
-            raise ValueError(f"{who}: groups={groups}; a number of groups must be 0 or more")
-        return int(groups)
-    if not isinstance(groups, (list, tuple)) or not all(
-        isinstance(group, (list, tuple)) and all(hasattr(v, "shape") for v in group)
-        for group in groups
-    ):
-        raise ValueError(
-            f"{who}: groups={groups!r}; pass a number, or a list of lists of variables such as "
-            "[[a, b], [c, d]]"
-        )
-    listed = [list(group) for group in groups]
-    count = collections.Counter(reference(v) for group in listed for v in group)
-    for variable in (v for group in listed for v in group):
-        if count[reference(variable)] > 1:
-            raise ValueError(
-                f"{who}: variable {label(variable)!r} is in groups {count[reference(variable)]} "
-                "times; name it once"
-            )
-    return listed
 
 
 @dataclass(frozen=True)
@@ -435,12 +346,17 @@ def _form(value: Any) -> tuple[tf.TensorShape, tf.DType]:
 
 def _names(gradients: Sequence[Any], sources: Sequence[Any], generic: bool) -> list[str]:
     """Returns one name per gradient; no two are equal."""
-    taken: collections.Counter[str] = collections.Counter()
-    names = []
+    names: list[str] = []
+    taken: set[str] = set()
+    counts: collections.Counter[str] = collections.Counter()
     for place, (gradient, source) in enumerate(zip(gradients, sources)):
         # An eager tensor refuses to tell its name.
         of = "" if generic else label(source if source is not None else gradient)
         name = f"HorovodAllreduce_{of}" if of else f"HorovodAllreduce_grad_{place}"
-        taken[name] += 1
-        names.append(name if taken[name] == 1 else f"{name}_{taken[name] - 1}")
+        free = name
+        while free in taken:  # another may be called what a count makes of this one
+            counts[name] += 1
+            free = f"{name}_{counts[name]}"
+        taken.add(free)
+        names.append(free)
     return names

@@ -11,7 +11,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow._subclass import Extension, extended
 from horovod.tensorflow.compression import Compression, Compressor
-from horovod.tensorflow.reduction import GradientReduction, Transform, checked_groups
+from horovod.tensorflow.gradient_options import checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 

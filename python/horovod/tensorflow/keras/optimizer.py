@@ -12,9 +12,10 @@ from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow._subclass import Extension
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
+from horovod.tensorflow.gradient_options import check_passes, checked_groups
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.reducing import StepReduction
-from horovod.tensorflow.reduction import GradientReduction, Transform, check_passes, checked_groups
+from horovod.tensorflow.reduction import GradientReduction, Transform
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "distributed_optimizer"]
 

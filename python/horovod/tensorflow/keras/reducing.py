@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from horovod.tensorflow import _compat
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
-from horovod.tensorflow.reduction import GradientReduction, label
+from horovod.tensorflow.reduction import GradientReduction
+from horovod.tensorflow.variables import label
 
 __all__ = ["StepReduction"]
 

@@ -12,7 +12,7 @@ from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.callbacks.broadcast import give_all
 from horovod.tensorflow.objects import allgather_object
 from horovod.tensorflow.other_keras import RefusesTfKeras
-from horovod.tensorflow.reduction import reference
+from horovod.tensorflow.variables import reference
 
 __all__ = ["AgreedEarlyStopping"]
 

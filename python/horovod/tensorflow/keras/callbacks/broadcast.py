@@ -16,6 +16,7 @@ from horovod.tensorflow.functions import broadcast_
 from horovod.tensorflow.keras import _override_points
 from horovod.tensorflow.keras.values import session
 from horovod.tensorflow.other_keras import RefusesTfKeras
+from horovod.tensorflow.variables import reference
 
 __all__ = ["BroadcastGlobalVariablesCallback", "give_all"]
 
@@ -49,7 +50,7 @@ class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callba
         require_rank(type(self).__name__, "root_rank", root_rank)
         self.root_rank = root_rank
         self.device = device
-        self._local = {_reference(variable) for variable in local_variables or ()}
+        self._local = {reference(variable) for variable in local_variables or ()}
         self._done_for: Any = None
         self._train_function: Any = None
 
@@ -59,7 +60,7 @@ class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callba
         Args:
           var: of the model or its optimizer.
         """
-        self._local.add(_reference(var))
+        self._local.add(reference(var))
 
     def set_model(self, model: Any) -> None:
         """Takes the model that is about to be trained.
@@ -126,9 +127,9 @@ class BroadcastGlobalVariablesCallback(RefusesTfKeras, tf.keras.callbacks.Callba
         optimizer = getattr(self.model, "optimizer", None)
         _override_points.build(optimizer, self.model.trainable_variables)
         variables = [*self.model.variables, *_override_points.state(optimizer)]
-        unique = {_reference(v): _compat.tensorflow_variable(v) for v in variables}
+        unique = {reference(v): _compat.tensorflow_variable(v) for v in variables}
         # Else all ranks would drop the same units.
-        seeds = {_reference(state) for state in _override_points.seed_states(self.model)}
+        seeds = {reference(state) for state in _override_points.seed_states(self.model)}
         return [v for r, v in unique.items() if r not in self._local and r not in seeds]
 
     def _broadcast(self) -> None:
@@ -152,7 +153,3 @@ def give_all(variables: Callable[[], list[Any]], root_rank: int, device: str = "
     with keras_session.graph.as_default(), on_device(device):
         operation = broadcast_(variables(), root_rank)
     session().run(operation)  # asked for again, it initializes variables made meanwhile
-
-
-def _reference(variable: Any) -> Any:
-    return _compat.tensorflow_variable(variable).ref()
