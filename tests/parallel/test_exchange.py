@@ -160,6 +160,44 @@ def test_groups(size):
     run_ranks(_grouped, size, timeout_s=90)
 
 
+def _groups_of_several_dtypes() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    f32, f64, i32 = (tf.ones([2], dtype) for dtype in (tf.float32, tf.float64, tf.int32))
+    for mine, yours, words in (
+        ([f32, i32], [f32], "1 float32 of a group of 2"),
+        ([f32, f64], [f32, f32], "1 float32 of a group of 2"),
+        ([f32, f64], [f64, f32], "dtype float64"),
+        ([f32, i32, i32], [f32, i32], "1 float32 of a group of 3"),
+    ):
+        for name in ("g", None):
+            with pytest.raises(tf.errors.FailedPreconditionError, match=words):
+                hvd.grouped_allreduce(yours if hvd.rank() else mine, op=hvd.Sum, name=name)
+    # A wrong one behind a right one: nothing of the group has run.
+    error = tf.errors.InvalidArgumentError if hvd.rank() else tf.errors.FailedPreconditionError
+    with pytest.raises(error, match="string"):
+        hvd.grouped_allreduce([f32, tf.constant("one") if hvd.rank() else i32], name="g")
+    sums = hvd.grouped_allreduce([f32, i32, f64], op=hvd.Sum, name="g")
+    assert [s.dtype for s in sums] == [tf.float32, tf.int32, tf.float64]
+    assert all(s.numpy().tolist() == [2, 2] for s in sums)
+    # Who fetches one runs all of it, and what one waits for all wait for.
+    with tf.Graph().as_default(), v1.Session() as session:
+        late = v1.placeholder(tf.float64, [2])
+        sums = hvd.grouped_allreduce([tf.ones([2]), late], op=hvd.Sum, name="g")
+        fetched = sums[hvd.rank()]
+        assert session.run(fetched, {late: [1.0, 1.0]}).tolist() == [2.0, 2.0]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value"):
+            session.run(sums[0])
+
+
+def test_groups_of_several_dtypes():
+    run_ranks(_groups_of_several_dtypes, 2)
+
+
 def _one_member_is_wrong() -> None:
     import tensorflow as tf
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import core
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
 from horovod.tensorflow import _raw
@@ -39,15 +40,19 @@ def _dtype(tensor: Any) -> tf.DType | None:
 def _wire_names(
     op_type: str, tensors: Sequence[Any], dtypes: Sequence[tf.DType], name: str | None
 ) -> dict[tf.DType, str | None]:
-    """Returns the name of each dtype's call, in the order of the calls; None for no name."""
-    firsts: dict[tf.DType, Any] = {}
+    """Returns the name of each dtype's call, in the order of the calls; None for no name.
+
+    The first dtype's call has the group's own name, whatever else is in the group, so that ranks
+    whose groups differ find each other there.
+    """
+    names: dict[tf.DType, str | None] = {}
+    base = None
     for tensor, dtype in zip(tensors, dtypes):
-        firsts.setdefault(dtype, tensor)
-    bases = {dtype: name or _raw.default_name(op_type, first) for dtype, first in firsts.items()}
-    several = len(bases) > 1
-    return {
-        dtype: f"{base}_{dtype.name}" if base and several else base for dtype, base in bases.items()
-    }
+        if not names:
+            base = names[dtype] = name or _raw.default_name(op_type, tensor)
+        else:
+            names.setdefault(dtype, f"{base}_{dtype.name}" if base else None)
+    return names
 
 
 @contextlib.contextmanager
@@ -106,19 +111,41 @@ def _call(
     names = _wire_names(op_type, tensors, [tensor.dtype for tensor in tensors], name)
     results: dict[int, tuple[Any, Any, Any]] = {}
     for dtype, mine in places.items():
-        with _raw.awaited(op_type, names[dtype], process_set, who) as call:
+        waits_for = tensors if len(places) > 1 else ()
+        with _raw.awaited(op_type, names[dtype], process_set, who) as call, _after(waits_for):
             require_compression(who, compression)
+            _require_dtypes(who, name, places)
             around = compression
             wire: dict[str, str] = {}
             if op_type == "HorovodGroupedAllreduce":
                 around, wire = in_op(compression, dtype, attrs["reduce_op"])
             group, contexts = zip(*(around.compress(tensors[place]) for place in mine))
-            outputs = call(list(group), **attrs, **wire)
+            others = len(tensors) - len(mine)
+            outputs = call(list(group), num_others=others, **attrs, **wire)
         for place, output, context in zip(mine, outputs, contexts):
             results[place] = around, output, context
-    # After all calls, so that none is left out where this fails.
-    ordered = (results[place] for place in range(len(tensors)))
-    return [around.decompress(output, context) for around, output, context in ordered]
+    # After all calls, so that none is left out where this fails, nor where a program fetches one.
+    ordered = [results[place] for place in range(len(tensors))]
+    with _after([output for _, output, _ in ordered] if len(places) > 1 else ()):
+        return [
+            around.decompress(tf.identity(output) if len(places) > 1 else output, context)
+            for around, output, context in ordered
+        ]
+
+
+def _require_dtypes(who: str, name: str | None, dtypes: Iterable[tf.DType]) -> None:
+    """Raises InvalidArgumentError for a dtype that no collective takes, before any has run."""
+    for dtype in dtypes:
+        if dtype.base_dtype.name not in core.DTYPES:
+            text = (
+                f"{who} {name!r}: a tensor is of dtype {dtype.name}, which collectives do not take"
+            )
+            raise tf.errors.InvalidArgumentError(None, None, f"{text}; leave it out of the group")
+
+
+def _after(tensors: Sequence[tf.Tensor]) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context whose ops wait for tensors; eager code has them already."""
+    return contextlib.nullcontext() if not tensors else tf.control_dependencies(tensors)
 
 
 def combine_group(
@@ -221,8 +248,9 @@ def grouped_allreduce(
 
     Args:
       tensors: any iterable of tensors, variables, arrays or numbers of any shapes, as many and of
-        the same shapes on all ranks; the dtypes of `allreduce`.  Those of one dtype are a group.
-        `tf.IndexedSlices` among them are combined each by itself.
+        the same shapes on all ranks; the dtypes of `allreduce`.  Those of one dtype travel
+        together; in eager code those of another follow them.  `tf.IndexedSlices` among them are
+        combined each by itself.
       average: deprecated: True is op=Average, False is op=Sum.
       device_dense: where to place the ops for dense tensors; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
@@ -285,7 +313,7 @@ def grouped_allgather(
 
     Args:
       tensors: each of shape [rows, ...], as many on all ranks; the rows may differ by rank and be
-        none, the rest may not differ.  The dtypes of `allreduce`; those of one dtype are a group.
+        none, the rest may not differ.  The dtypes of `allreduce`; see `grouped_allreduce`.
       name: of the group; see `grouped_allreduce`.
       ignore_name_scope: whether to leave the name scope out of the name.
       process_set: the ranks that take part.
@@ -330,7 +358,7 @@ def grouped_reducescatter(
 
     Args:
       tensors: each of shape [rows, ...], as many and of the same shapes on all ranks.  The dtypes
-        of `allreduce`; those of one dtype are a group.
+        of `allreduce`; see `grouped_allreduce`.
       device_dense: where to place the ops; default: as TensorFlow decides.
       compression: what to make of the tensors for the wire, such as `Compression.fp16`.
       op: as for `allreduce`, but Adasum.
