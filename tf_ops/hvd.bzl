@@ -75,7 +75,7 @@ def hvd_cc_tests(deps, medium = []):
         hvd_cc_library(
             name = "helpers",
             testonly = True,
-            visibility = ["//tests/cc:__subpackages__"],
+            visibility = ["//tests:__subpackages__"],
             srcs = helpers,
             hdrs = helper_headers,
             deps = deps + ["@gtest"],

@@ -271,3 +271,19 @@ def test_a_job_of_two_is_counted_for_each_rank() -> None:
         "2 ranks shm, rank 0",
         "2 ranks shm, rank 1",
     ]
+
+
+def test_negotiation_is_counted_and_a_rank_hears_few_others() -> None:
+    text = output_of([str(native.program("negotiation")), "7", "2", "256"], 60.0)
+    rows = [
+        [cell.strip() for cell in line.strip("| \n").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| ") and "ranks" not in line
+    ]
+    steady = {int(row[0]): [float(cell) for cell in row[3:]] for row in rows if row[2] == "steady"}
+    assert sorted(steady) == [2, 4, 8, 16, 64, 256]
+    for ranks, (frames, sent, cpu_us, others_frames, _, _, _) in steady.items():
+        # A leader hears the other ranks of its host and at most eight leaders, and answers each.
+        assert frames <= 2 * min(ranks - 1, 7 + 8) and others_frames <= 2 * (7 + 8 + 1)
+        assert sent / frames < 400 and cpu_us > 0  # seven bits, not seven names
+    assert steady[2][0] == 2.0

@@ -134,7 +134,7 @@ void Negotiator::FindLacks() {
   lacks_.resize(closed_.size());
   for (size_t set = 0; set < lacks_.size(); ++set) {
     const std::vector<int>& ranks = members(static_cast<int>(set));
-    lacks_[set] = std::any_of(ranks.begin(), ranks.end(), [this](int rank) {
+    lacks_[set] = std::count_if(ranks.begin(), ranks.end(), [this](int rank) {
       return left_because_[rank] >= 0 || joined_[rank];
     });
   }

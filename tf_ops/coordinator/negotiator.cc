@@ -72,7 +72,7 @@ void Negotiator::HearReady(int port, const CachedReady& ready, Time now) {
     it = gathering_.try_emplace(ready.id, ports_, set, now).first;
   }
   it->second.Come(port, ready.sizes);
-  if (again || lacks_[set] || (!entries_.empty() && entries_.count(KeyOf(*signature)) > 0)) {
+  if (again || lacks_[set] > 0 || (!entries_.empty() && entries_.count(KeyOf(*signature)) > 0)) {
     return Expand(KeyOf(*signature));
   }
   if (!it->second.complete()) return;
@@ -123,7 +123,7 @@ void Negotiator::Come(int rank, const SignaturePtr& signature, Time now) {
   last_heard_[signature->process_set] = std::max(last_heard_[signature->process_set], now);
   const Key key = KeyOf(*signature);
   Entry& entry = EntryFor(key, *member, now);
-  entry.came[*member] = true;
+  entry.SetCame(*member, true);
   entry.waiting[*member] = signature;
   if (signature->kind == Kind::kJoin && !entry.failed) HearJoin(key, rank);
   if (entry.failed) {
@@ -142,7 +142,7 @@ void Negotiator::Refuse(int rank, const Announcement& announcement, Time now) {
   const Key key = KeyOf(s);
   const size_t member = *MemberOf(s.process_set, rank);
   Entry& entry = EntryFor(key, member, now);
-  entry.came[member] = true;
+  entry.SetCame(member, true);
   if (!entry.failed) {
     Fail(key, &entry,
          {Status::FailedPrecondition(StrCat(s.Title(), ": ", world_.RankText(rank),
@@ -172,9 +172,8 @@ void Negotiator::Withdraw(int rank, const Announcement& announcement) {
     if (s.kind == Kind::kJoin) TakeBackJoin(rank);
     errors_.push_back(std::move(cancelled));
     if (gradient) {
-      entry.came[member] = false;
-      if (std::find(entry.came.begin(), entry.came.end(), true) == entry.came.end())
-        queue.erase(it);
+      entry.SetCame(member, false);
+      if (entry.num_came == 0) queue.erase(it);
       break;
     }
     Fail(key, &entry,
@@ -193,7 +192,7 @@ void Negotiator::Drop(int rank, const Signature& signature) {
   if (found == entries_.end()) return;
   const auto next = std::find_if(found->second.begin(), found->second.end(),
                                  [member](const Entry& entry) { return !entry.came[member]; });
-  if (next != found->second.end() && next->failed) next->came[member] = true;
+  if (next != found->second.end() && next->failed) next->SetCame(member, true);
   DropFinished(key);
 }
 
@@ -244,6 +243,8 @@ Status Negotiator::LeftStatus(int rank, const Signature& s) const {
 }
 
 bool Negotiator::AllCame(const Key& key, const Entry& entry) const {
+  // Mostly some are missing; to know which takes longer the larger the set is.
+  if (entry.num_came + lacks_[key.first] < entry.came.size()) return false;
   return MissingRanks(key, entry).empty();
 }
 

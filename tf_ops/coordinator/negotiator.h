@@ -92,11 +92,17 @@ class Negotiator {
   };
 
   struct Entry {
-    std::vector<bool> came;             // by member
+    std::vector<bool> came;  // by member; set by SetCame()
+    size_t num_came = 0;
     std::vector<SignaturePtr> waiting;  // by member: came ready, not told yet; else null
     std::optional<Failure> failed;
     Time since;   // its first rank came
     Time warned;  // of the last stall warning
+
+    void SetCame(size_t member, bool value) {
+      num_came += value - came[member];
+      came[member] = value;
+    }
   };
 
   struct Decided {
@@ -179,8 +185,8 @@ class Negotiator {
   std::vector<int> left_because_;  // by rank: -1 while it is here
   std::vector<bool> joined_;       // by rank; until all have
   int last_joined_ = -1;
-  std::vector<bool> lacks_;   // by set: one of its ranks left or has joined
-  std::vector<bool> closed_;  // by set: its removal is decided
+  std::vector<size_t> lacks_;  // by set: its ranks that have left or joined
+  std::vector<bool> closed_;   // by set: its removal is decided
   // What came last: of a rank by an announcement, of a set by a decision.  For messages.
   struct Last {
     std::string title;

@@ -119,7 +119,7 @@ void Negotiator::FailMismatches(Time now) {
         "; run the same collectives under the same names on all ranks, and as many steps of each "
         "loop"));
     for (auto& [key, entry] : stuck) {
-      for (size_t m = 0; m < entry->came.size(); ++m) entry->came[m] = true;
+      for (size_t m = 0; m < entry->came.size(); ++m) entry->SetCame(m, true);
       Fail(key, entry, {status});
     }
     for (auto& [key, entry] : stuck) DropFinished(key);

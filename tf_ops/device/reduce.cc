@@ -95,6 +95,7 @@ void ReduceInOrderTo(DType out_dtype, DType dtype, const Reduction& reduction,
 
 void Cast(DType from, DType to, const void* in, void* out, int64_t count) {
   if (from == to) {
+    if (count == 0) return;  // `in` and `out` may be null
     std::memcpy(out, in, count * ItemBytes(from));
   } else {
     Best().cast(from, to, in, out, count);
