@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -264,3 +266,48 @@ def _own_classes_and_many_fits() -> None:
 
 def test_optimizers_of_programs_own_classes_and_many_fits():
     run_ranks(_own_classes_and_many_fits, 2)
+
+
+_NAMED = {"train_it": "keyword", "train_here": "position", "GradientDescent": "default"}
+
+
+def _named(options: dict) -> list[tuple]:
+    """Returns, of each way to name the operation, what it is called and where training ends."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    if "op" in options:
+        options["op"] = getattr(hvd, options["op"])
+    found = []
+    for (name, way), resource in itertools.product(_NAMED.items(), (False, True)):
+        with tf.Graph().as_default() as graph, v1.Session() as session:
+            w = v1.get_variable("w", initializer=1.0, use_resource=resource)
+            step = v1.train.get_or_create_global_step()
+            sgd = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(0.25), **options)
+            loss = w * (hvd.rank() + 1.0)
+            if way == "position":
+                train = sgd.apply_gradients(sgd.compute_gradients(loss), step, name)
+            elif way == "keyword":
+                train = sgd.minimize(loss, global_step=step, name=name)
+            else:
+                train = sgd.minimize(loss, global_step=step)
+            assert graph.get_collection(v1.GraphKeys.TRAIN_OP) == [train]
+            session.run(v1.global_variables_initializer())
+            for _ in range(4):
+                session.run(name)  # by its name alone
+            found.append((train.name, *session.run([w, step])))
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"backward_passes_per_step": 2}, {"op": "Adasum"}],
+    ids=["average", "passes", "Adasum"],
+)
+def test_the_operation_has_the_name_that_it_is_given(options):
+    # Steps of 1 and 2 on one line are combined to their mean by Adasum too.
+    expected = [(name, pytest.approx(-0.5), 4) for name in _NAMED for _ in range(2)]
+    assert run_ranks(_named, 2, options) == [expected, expected]

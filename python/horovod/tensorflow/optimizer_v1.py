@@ -127,7 +127,12 @@ class _AggregatingOptimizer(_ReducingOptimizer):
         return self._hvd_aggregation.compute_gradients(gradients, variables)
 
     def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, *args: Any, **kwargs: Any
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Applies what `compute_gradients` returned, in the pass that ends a step.
 
@@ -135,6 +140,7 @@ class _AggregatingOptimizer(_ReducingOptimizer):
           grads_and_vars: pairs (gradient, variable).
           global_step: a variable that counts every pass, or with `step_counts_updates` every
             update; None for none.
+          name: of the operation; default: the optimizer's.
           *args: those of the optimizer's own `apply_gradients`.
           **kwargs: the same.
 
@@ -149,7 +155,8 @@ class _AggregatingOptimizer(_ReducingOptimizer):
         own = super().apply_gradients  # type: ignore[misc]
 
         def apply() -> Any:
-            return own(pairs, global_step, *args, **kwargs)
+            # Of a name of its own: the program's is that of the operation around it.
+            return own(pairs, global_step, f"{self._hvd_reduction.scope}_Apply", *args, **kwargs)
 
         def count() -> Any:
             if global_step is None or self._hvd_step_counts_updates:
@@ -159,7 +166,7 @@ class _AggregatingOptimizer(_ReducingOptimizer):
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
         return self._hvd_aggregation.apply_gradients(
-            apply, variables, count, self.get_name(), gradients
+            apply, variables, count, name or self.get_name(), gradients
         )
 
     def _check_loss_scale(self, inside: bool) -> None:
@@ -198,7 +205,12 @@ class _AdasumOptimizer(_ReducingOptimizer):
 
     @_compat.without_autograph
     def apply_gradients(
-        self, grads_and_vars: Any, global_step: Any = None, *args: Any, **kwargs: Any
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Takes a step of this rank's own, and combines the steps when they are due.
 
@@ -206,6 +218,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
           grads_and_vars: pairs (gradient, variable) of this rank.
           global_step: a variable that counts every pass, or with `step_counts_updates` every
             combination; None for none. A pass whose combination fails is not counted.
+          name: of the operation; default: the optimizer's.
           *args: those of the optimizer's own `apply_gradients`.
           **kwargs: the same.
 
@@ -225,10 +238,15 @@ class _AdasumOptimizer(_ReducingOptimizer):
             # the others turns out to have ended.
             with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
                 begun = starts.begin()
+        # The step of this rank alone is nothing that a program should find and run: neither under
+        # the name that it gave, nor among the train ops.
+        train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+        before = list(train_ops)
         with tf.control_dependencies(begun):
             applied = super().apply_gradients(  # type: ignore[misc]
-                pairs, None, *args, **kwargs
+                pairs, None, f"{self._hvd_reduction.scope}_Own", *args, **kwargs
             )
+        train_ops[:] = before
         due = starts.counter.add([] if applied is None else [applied])
 
         def count() -> Any:
@@ -244,7 +262,7 @@ class _AdasumOptimizer(_ReducingOptimizer):
                 return tf.group(*changed, *([] if counted is None else [counted]))
 
         otherwise = (lambda: None) if self._hvd_step_counts_updates else count
-        return run_either(due, combine, otherwise, self.get_name())
+        return run_either(due, combine, otherwise, name or self.get_name())
 
     def _hvd_starts(self, variables: list[Any]) -> _Starts:
         """Returns what holds the start of a step; in a compat.v1 graph a new one at each call."""
