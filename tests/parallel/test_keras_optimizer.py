@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+
 import numpy as np
 import pytest
 
@@ -425,3 +428,43 @@ def _errors() -> None:
 @pytest.mark.smoke
 def test_errors_say_what_to_do():
     run_ranks(_errors, 1)
+
+
+def _copies() -> None:
+    import tensorflow as tf
+
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    first, both = hvd.rank() + 1.0, 1.5
+    copied = 0
+    for kind in models.sgd_kinds():
+        plain = hvd.DistributedOptimizer(kind(1.0), backward_passes_per_step=2)
+        for used, optimizer in itertools.product(
+            (False, True), (plain, type(plain).from_config(plain.get_config()))
+        ):
+            shared, own = tf.Variable(0.0), tf.Variable(0.0)
+            pairs = [(tf.constant(first), shared), (tf.constant(first), own)]
+            optimizer.register_local_var(own)
+            if used:
+                for _ in range(2):
+                    optimizer.apply_gradients(pairs)
+            for copier in (copy.copy, copy.deepcopy):
+                try:
+                    twin = copier(optimizer)
+                except RuntimeError as error:  # of Keras 2, which has a strategy in it
+                    assert "_DefaultDistributionStrategy" in str(error)
+                    continue
+                assert type(twin).__name__ == "SGD" and isinstance(twin, kind)
+                shared.assign(0.0)
+                own.assign(0.0)
+                for _ in range(2):
+                    twin.apply_gradients(pairs)
+                assert (shared.numpy(), own.numpy()) == (-2 * both, -first)
+                copied += 1
+    # Of Keras 2 the legacy kind too, while the new one cannot be copied deeply.
+    assert copied == (8 if models.is_keras_3() else 12)
+
+
+def test_a_copy_of_a_distributed_optimizer_reduces():
+    run_ranks(_copies, 2)

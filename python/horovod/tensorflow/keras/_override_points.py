@@ -16,6 +16,7 @@ has a canary in tests/parallel/test_keras_override_points.py.
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -100,6 +101,19 @@ class ReducingOptimizer(OptimizerExtension):
         """Makes this object reduce."""
         object.__setattr__(self, "_hvd_original", original)
         object.__setattr__(self, "_hvd_reduction", reduction)
+
+    def _hvd_plain(self, **state: Any) -> Any:
+        """Returns an optimizer of Keras' own class, with this one's state but for what is given."""
+        plain: Any = object.__new__(type(self).__bases__[1])
+        object.__setattr__(plain, "__dict__", {**self.__dict__, **state})
+        return plain
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Copies the optimizer as Keras does; the copy reduces, and begins a new step."""
+        new_reduction = type(self)._hvd_new_reduction
+        reduction = new_reduction()
+        reduction.take_local(self._hvd_reduction, memo)
+        return distributed(copy.deepcopy(self._hvd_plain(), memo), reduction, new_reduction)
 
     @property
     def model(self) -> Any:
@@ -234,6 +248,10 @@ class _Keras2LossScale(ReducingOptimizer):
         object.__setattr__(self, "__dict__", {**original.__dict__, "_optimizer": inner})
         super()._hvd_attach(original, reduction)
 
+    def _hvd_plain(self, **state: Any) -> Any:
+        inner = self.inner_optimizer._hvd_plain()  # type: ignore[attr-defined]
+        return super()._hvd_plain(_optimizer=inner, **state)
+
 
 class _Keras3(ReducingOptimizer):
     """For the optimizers of Keras 3, its LossScaleOptimizer among them."""
@@ -247,6 +265,9 @@ class _Keras3(ReducingOptimizer):
             inherited(grads, trainable_variables)
         else:
             self._hvd_reduce_and_apply(self, inherited, grads, trainable_variables)
+
+    def __copy__(self) -> Any:
+        return copy.deepcopy(self)  # both are one to Keras, which saves and loads it
 
     def _hvd_reduce_and_apply(
         self, built: Any, apply: Any, grads: Sequence[Any], variables: Sequence[Any] | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,16 @@ class StepReduction:
     def keep_local(self, variable: Any) -> None:
         """Leaves the gradient of a variable on its rank from now on."""
         self.reduction.keep_local(_compat.tensorflow_variable(variable))
+
+    def take_local(self, other: StepReduction, copies: Mapping[int, Any]) -> None:
+        """Leaves those gradients on their rank that another reduction leaves there.
+
+        Args:
+          other: whose variables and layers.
+          copies: of layers, by the `id` of the layer that they stand for here.
+        """
+        self.reduction.local.update(other.reduction.local)
+        self.local_layers = [copies.get(id(layer), layer) for layer in other.local_layers]
 
     def _keep_layers_local(self) -> None:
         for layer in self.local_layers:  # which may have been built meanwhile
