@@ -114,8 +114,6 @@ def _bad_arguments(logdir: str) -> None:
     with tf.Graph().as_default():
         elsewhere = tf.constant(1.0)
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="no global step"):
-            hvd.TensorBoardHook(logdir).begin()
         v1.train.get_or_create_global_step()
         v1.get_variable("held", initializer=1.0, use_resource=True)
         for loss, words in (
@@ -175,3 +173,35 @@ def test_steps_count_and_not_runs(tmp_path):
     scalars, _ = run_ranks(_runs_that_do_not_train, 2, str(tmp_path))
     # Each session counts from 0.
     assert [step for step, _ in scalars["loss"]] == [1, 5, 1, 5]
+
+
+def _no_step_is_counted(logdir: str, there_is_one: bool):
+    """Trains as a program that gives `minimize` no global step."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        weight = v1.get_variable("w", initializer=START)
+        if there_is_one:
+            v1.train.get_or_create_global_step()
+        loss = tf.identity(weight)
+        train = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(RATE)).minimize(loss)
+        hook = hvd.TensorBoardHook(logdir, SAVE_STEPS, loss=loss, collective_times=True)
+        with v1.train.SingularMonitoredSession(hooks=[hook]) as session:
+            for _ in range(STEPS):
+                session.run(train)
+    said = [str(one.message) for one in warned if "the global step stays 0" in str(one.message)]
+    assert len(said) == (1 if there_is_one and hvd.rank() == 0 else 0), said
+    return scalars_of(logdir) if hvd.rank() == 0 else None
+
+
+@pytest.mark.parametrize("there_is_one", [False, True])
+def test_runs_count_where_no_step_does(there_is_one, tmp_path):
+    scalars, _ = run_ranks(_no_step_is_counted, 2, str(tmp_path), there_is_one)
+    first = 0 if there_is_one else 1
+    expected = [(first + runs, START - RATE * runs) for runs in (0, SAVE_STEPS, 2 * SAVE_STEPS)]
+    assert scalars["loss"] == expected

@@ -14,6 +14,7 @@ import tensorflow as tf
 from horovod.common import basics
 from horovod.tensorflow.arguments import is_variable, require_whole_number
 from horovod.tensorflow.upstream import NO_COLLECTIVES, collectives, upstream
+from horovod.tensorflow.warned_once import warn_once
 
 __all__ = ["TensorBoardHook"]
 
@@ -35,7 +36,8 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
                                    other ranks, or ran
       collective_seconds/allreduce and so on: the same for one kind
 
-    Needs a global step that the training counts on: `minimize(loss, global_step=...)`.
+    Pass a global step to `minimize(loss, global_step=...)`.  Where the graph has none, or nobody
+    counts on it, which a warning says, the runs of the session are counted instead.
     """
 
     def __init__(
@@ -76,29 +78,28 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         self._logdir = logdir
         self._given_loss = loss
         self._collective_times = collective_times
+        self._save_steps = save_steps
         self._timer = tf.compat.v1.train.SecondOrStepTimer(every_steps=save_steps)
         self._fetches: dict[str, Any] = {}
         self._writer: Any = None
         self._step: int | None = None  # after the last run, or less; None: not known yet
         self._is_due = False
+        self._runs = 0
+        self._first: tuple[int, int] | None = None  # global step and runs when it was first read
+        self._moves = False  # the global step, as far as is known
 
     def begin(self) -> None:
         """Finds loss and global step.
 
         Raises:
-          ValueError: there is no global step, or no such loss, or it is no real scalar of the
-            graph; or, on all ranks, it is computed from a collective that the training does not
-            need.
+          ValueError: there is no such loss, or it is no real scalar of the graph; or, on all
+            ranks, it is computed from a collective that the training does not need.
         """
         step = tf.compat.v1.train.get_global_step()
-        if step is None:
-            raise ValueError(
-                "TensorBoardHook: the graph has no global step; pass "
-                "global_step=tf.compat.v1.train.get_or_create_global_step() to minimize()"
-            )
-        self._fetches = {"step": step}
-        loss = self._find_loss(step.graph)
-        self._step = None
+        self._fetches = {} if step is None else {"step": step}
+        loss = self._find_loss(tf.compat.v1.get_default_graph())
+        self._step = self._first = None
+        self._runs, self._moves = 0, False
         self._timer.reset()
         if not self._writes:
             return
@@ -164,7 +165,8 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
             return None
         self._is_due = self._step is None or self._timer.should_trigger_for_step(self._step + 1)
         if not self._is_due:
-            return tf.compat.v1.train.SessionRunArgs({"step": self._fetches["step"]})
+            step = {name: fetch for name, fetch in self._fetches.items() if name == "step"}
+            return tf.compat.v1.train.SessionRunArgs(step)
         options = None
         if self._collective_times:
             options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.SOFTWARE_TRACE)
@@ -183,13 +185,14 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         """
         if not self._writes:
             return
+        self._runs += 1
         if not self._is_due:
             # What was fetched may be of before this run's update.  Runs that train nothing make
             # this too large, which is mended before anything is written.
             assert self._step is not None
-            self._step = max(self._step + 1, int(run_values.results["step"]))
+            self._step = max(self._step + 1, int(run_values.results.get("step", 0)))
             return
-        step = self._step = int(run_context.session.run(self._fetches["step"]))
+        step = self._step = self._step_after(run_context.session)
         if not self._timer.should_trigger_for_step(step):
             return
         values = {}
@@ -204,6 +207,25 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
         self._writer.add_summary(summary, step)
+
+    def _step_after(self, session: tf.compat.v1.Session) -> int:
+        """Returns the global step after a run, or what stands for it."""
+        if "step" not in self._fetches:
+            return self._runs
+        step = int(session.run(self._fetches["step"]))
+        if self._first is None:
+            self._first = (step, self._runs)
+        first, runs_then = self._first
+        runs = self._runs - runs_then
+        self._moves |= step != first
+        if self._moves or runs < self._save_steps:
+            return step
+        warn_once(
+            f"TensorBoardHook: the global step stays {step} while the session runs; pass "
+            "global_step=tf.compat.v1.train.get_or_create_global_step() to minimize(); until the "
+            "step moves, runs are counted in its place"
+        )
+        return step + runs
 
     def end(self, session: tf.compat.v1.Session) -> None:
         """Brings everything to the file.
