@@ -144,6 +144,43 @@ def test_a_session_that_does_not_train_fails_without_the_root():
     assert (outcome, steps) == ("UnknownError", 0)
 
 
+def _evaluates_after_it_trained_nothing() -> tuple[int, list[str]]:
+    """As `train_and_evaluate` on all ranks, where rank 0 is past the last step."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    v1 = tf.compat.v1
+    steps = 0
+    if hvd.rank() == 0:
+        return steps, []
+    with standard_error() as lines:
+        for evaluates in (False, True, True):
+            with tf.Graph().as_default():
+                hooks = [hvd.BroadcastGlobalVariablesHook(0)]
+                if evaluates:
+                    v1.get_variable("w", initializer=1.0)
+                    run = v1.metrics.mean(tf.constant(1.0))[1]
+                    hooks.append(hvd.MetricAverageHook())
+                else:
+                    run = _train_op()
+                with v1.train.MonitoredTrainingSession(
+                    hooks=hooks, log_step_count_steps=None
+                ) as session:
+                    while not session.should_stop():
+                        session.run(run)
+                        steps += 1
+    return steps, [line for line in lines if line.startswith("horovod:")]
+
+
+def test_after_a_training_that_did_not_begin_nothing_is_evaluated():
+    steps, lines = run_ranks(_evaluates_after_it_trained_nothing, 2)[1]
+    assert steps == 0
+    assert ["training ends" in line for line in lines] == [True, False]
+    assert "nothing is evaluated: rank 0" in lines[1]
+
+
 def _placed_on_a_device() -> None:
     import tensorflow as tf
 

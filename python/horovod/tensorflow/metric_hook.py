@@ -10,6 +10,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Sum
 from horovod.tensorflow.collectives import allreduce
+from horovod.tensorflow.hooks import forget_ended_training, skips_evaluation
 
 __all__ = ["MetricAverageHook"]
 
@@ -56,6 +57,7 @@ class MetricAverageHook(tf.compat.v1.train.SessionRunHook):
         Raises:
           ValueError: there are no metrics; or `init()` was not called.
         """
+        forget_ended_training()
         variables = self._given
         if variables is None:
             variables = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
@@ -80,5 +82,13 @@ class MetricAverageHook(tf.compat.v1.train.SessionRunHook):
 
         Args:
           session: that has evaluated this rank's data.
+
+        Raises:
+          tf.errors.UnknownError: a rank was lost, or has left; but not after a training that ended
+            before its first step, which leaves nothing to evaluate together.
         """
-        session.run(self._add_up)
+        try:
+            session.run(self._add_up)
+        except tf.errors.UnknownError as error:
+            if not skips_evaluation(error):
+                raise
