@@ -104,12 +104,31 @@ def _refusals() -> None:
         ({"process_set": None}, "process_set=None; pass the hvd.ProcessSet"),
         ({"process_set": 3, "op": hvd.Adasum}, "process_set=3; pass the hvd.ProcessSet"),
         ({"sparse_as_dense": "x"}, "sparse_as_dense='x'; it must be True or False"),
+        ({"scale_local_gradients": "x"}, "scale_local_gradients='x'; it must be True or False"),
+        *(
+            ({"gradient_predivide_factor": factor}, f"_factor={factor!r}; it must be a number")
+            for factor in ("2", None, float("nan"))
+        ),
     ]
     makers = [sgd, tf.keras.optimizers.SGD]
     for wrap in (hvd.DistributedGradientTape, hvd.PartialDistributedGradientTape):
         for options, text in wrong:
             with pytest.raises(ValueError, match=re.escape(text)):
                 wrap(tf.GradientTape(), **options)
+    wrong += [
+        ({name: "x"}, f"{name}='x'; it must be True or False")
+        for name in ("average_aggregated_gradients", "step_counts_updates")
+    ]
+    for stays in (
+        hvd.DistributedOptimizer(sgd(1.0)).register_local_var,
+        hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0)).register_local_var,
+        hvd.DistributedGradientTape(tf.GradientTape()).register_local_source,
+    ):
+        stays(mine)
+        for no_variable in (None, "w", [mine], 1.0):
+            text = f"{no_variable!r}, whose gradient is to stay on its rank, is no variable"
+            with pytest.raises(ValueError, match=re.escape(text)):
+                stays(no_variable)
     for optimizer, options, text in (
         (None, {}, "None is not an optimizer of TensorFlow: pass"),
         (3, {}, "3 is not an optimizer"),

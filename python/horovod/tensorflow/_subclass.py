@@ -41,6 +41,9 @@ class OptimizerExtension(Extension):
 
         Args:
           var: one of the variables that are trained.
+
+        Raises:
+          ValueError: it is no variable.
         """
         self._hvd_reduction.keep_local(var)
 

@@ -12,7 +12,26 @@ import tensorflow as tf
 from horovod.common import basics
 from horovod.tensorflow import _compat
 
-__all__ = ["is_variable", "listed", "listed_variables", "require_rank", "require_whole_number"]
+__all__ = [
+    "is_variable",
+    "listed",
+    "listed_variables",
+    "require_bool",
+    "require_rank",
+    "require_whole_number",
+]
+
+
+def require_bool(who: str, name: str, value: Any) -> None:
+    """Raises ValueError unless an argument is True or False.
+
+    Args:
+      who: begins the error's text.
+      name: of the argument.
+      value: the argument.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{who}: {name}={value!r}; it must be True or False")
 
 
 def require_whole_number(who: str, name: str, value: Any, least: int = 1) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
+from horovod.tensorflow.arguments import require_bool
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_options import check_passes, checked_groups
 from horovod.tensorflow.optimizer_v1 import distributed_v1_optimizer
@@ -109,6 +110,8 @@ def DistributedOptimizer(
     """
     who = name or f"Distributed{type(optimizer).__name__}"
     op = ReduceOp(op)
+    require_bool(who, "average_aggregated_gradients", average_aggregated_gradients)
+    require_bool(who, "step_counts_updates", step_counts_updates)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         check_passes(who, backward_passes_per_step, average_aggregated_gradients, op)
         if use_locking:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-import numpy as np
 import tensorflow as tf
 
 from horovod.common import basics
@@ -16,6 +15,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp, Sum
 from horovod.common.util import num_rank_is_power_2, split_list
 from horovod.tensorflow import _compat, _raw
+from horovod.tensorflow.arguments import is_variable, require_bool
 from horovod.tensorflow.averaging import over_size
 from horovod.tensorflow.collectives import combine
 from horovod.tensorflow.compression import Compressor, require_compression
@@ -85,10 +85,8 @@ class GradientReduction:
         """
         require_compression(self.scope, self.compression)
         _raw.require_process_set(self.process_set, self.scope)
-        if not isinstance(self.sparse_as_dense, (bool, np.bool_)):
-            raise ValueError(
-                f"{self.scope}: sparse_as_dense={self.sparse_as_dense!r}; it must be True or False"
-            )
+        for name in ("sparse_as_dense", "scale_local_gradients"):
+            require_bool(self.scope, name, getattr(self, name))
         if self.op not in (Average, Sum, Adasum):
             raise ValueError(
                 f"{self.scope}: op is {ReduceOp(self.op).name}, but gradients can only be "
@@ -101,10 +99,10 @@ class GradientReduction:
                     f"{self.scope}: op=Adasum is for 1, 2, 4, 8 ... ranks, and there are {ranks}; "
                     "use op=Average or as many ranks"
                 )
-        if not self.gradient_predivide_factor > 0:
+        factor = self.gradient_predivide_factor
+        if not isinstance(factor, numbers.Real) or not factor > 0:
             raise ValueError(
-                f"{self.scope}: gradient_predivide_factor={self.gradient_predivide_factor}; it "
-                "must be above 0"
+                f"{self.scope}: gradient_predivide_factor={factor!r}; it must be a number above 0"
             )
         if self.gradient_predivide_factor != 1.0 and self.op != Average:
             raise ValueError(
@@ -119,7 +117,16 @@ class GradientReduction:
             )
 
     def keep_local(self, source: Any) -> None:
-        """Leaves the gradient of a source, a variable or tensor, on its rank from now on."""
+        """Leaves the gradient of a source on its rank from now on.
+
+        Raises:
+          ValueError: it is no variable and no tensor.
+        """
+        if not is_variable(source) and not isinstance(source, tf.Tensor):
+            raise ValueError(
+                f"{self.scope}: {source!r}, whose gradient is to stay on its rank, is no variable; "
+                "pass one variable at a time"
+            )
         self.local.add(reference(source))
 
     def is_local(self, source: Any) -> bool:

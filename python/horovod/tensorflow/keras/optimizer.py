@@ -10,6 +10,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, ReduceOp
 from horovod.tensorflow._subclass import Extension
+from horovod.tensorflow.arguments import require_bool
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.gradient_options import check_passes, checked_groups
@@ -71,6 +72,8 @@ def distributed_optimizer(
     """Makes a Keras optimizer apply the gradients of all ranks; see `DistributedOptimizer`."""
     who = name or f"Distributed{type(optimizer).__name__}"
     _check(who, optimizer)
+    require_bool(who, "average_aggregated_gradients", average_aggregated_gradients)
+    require_bool(who, "step_counts_updates", step_counts_updates)
     check_passes(who, backward_passes_per_step, average_aggregated_gradients, ReduceOp(op))
     backward_passes_per_step = int(backward_passes_per_step)
     layers = _layers(who, local_layers)
