@@ -262,8 +262,9 @@ def _reduced_twice() -> None:
         warnings.simplefilter("always")
         for run in (step, tf.function(step)):
             np.testing.assert_allclose(run()[0], v.numpy() * (hvd.size() + 1), rtol=1e-6)
-    texts = [str(w.message) for w in caught if "has reduced already" in str(w.message)]
-    assert len(texts) == 1 and "DistributedGradientTape" in texts[0], texts
+    found = [w for w in caught if "has reduced already" in str(w.message)]
+    assert len(found) == 1 and "DistributedGradientTape" in str(found[0].message), found
+    assert found[0].filename == __file__
 
 
 def test_gradients_that_are_reduced_twice_are_warned_about_once():

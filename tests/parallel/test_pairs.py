@@ -59,9 +59,14 @@ def _eager_and_function() -> None:
     averaged = hvd.allreduce(pairs)
     assert averaged[0][0].numpy() == 1.5 and averaged[0][1] is variables[0]
     assert averaged[1][0] is None and averaged[1][1] is variables[1]
+    for same in (zip(*zip(*pairs)), [list(pair) for pair in pairs]):
+        (first, of_first), (second, of_second) = hvd.allreduce(same)
+        assert first.numpy() == 1.5 and of_first is variables[0]
+        assert second is None and of_second is variables[1]
     value = tf.function(lambda: hvd.allreduce(pairs)[0][0], autograph=False)()
     assert value.numpy() == 1.5
-    # Lists of numbers are tensors as ever.
+    # Lists of numbers, or of variables, are tensors as ever.
+    assert hvd.allreduce([variables]).numpy().tolist() == [[0.0, 0.0]]
     assert hvd.allreduce([1.0, 2.0]).numpy().tolist() == [1.0, 2.0]
     assert hvd.allreduce([(1.0, 2.0)]).numpy().tolist() == [[1.0, 2.0]]
     with pytest.raises(RuntimeError, match="broadcast_variables"):

@@ -226,7 +226,7 @@ def allreduce(
         uint8, int8, uint16, int16, int32, int64, float16, bfloat16, float32 or float64.  Or
         `tf.IndexedSlices`, whose numbers of rows may differ: each rank's rows of one index are
         added and all ranks' gathered, or HOROVOD_SPARSE_AUTO_DENSE chooses; see docs/ops.md.  Or
-        a list of (gradient, variable) tuples, as `compute_gradients` returns it.
+        a list or zip of (gradient, variable) pairs, as `compute_gradients` returns them.
       average: deprecated: True is op=Average, False is op=Sum.
       device_dense: where to place the op for a dense tensor; default: as TensorFlow decides.
       device_sparse: the same for `tf.IndexedSlices`.
@@ -271,6 +271,8 @@ def allreduce(
         ignore_name_scope=ignore_name_scope,
         process_set=process_set,
     )
+    if isinstance(tensor, zip):
+        tensor = list(tensor)
     if not are_pairs(tensor):
         return combined(tensor, name=name)
     return [

@@ -13,13 +13,19 @@ _SHOWN = 8  # places without gradient that a name shows
 
 
 def are_pairs(value: Any) -> bool:
-    """Returns whether `value` is a list or tuple, not empty, of (gradient, variable) tuples."""
+    """Returns whether a value is a list or tuple, not empty, of (gradient, variable) pairs.
+
+    A pair is a tuple, or a list unless its first is a variable too, which may be two to be stacked.
+    """
     return (
         isinstance(value, (list, tuple))
         and len(value) > 0
         and all(
             # Of all that a collective takes, only variables can be assigned to.
-            isinstance(pair, tuple) and len(pair) == 2 and hasattr(pair[1], "assign")
+            isinstance(pair, (tuple, list))
+            and len(pair) == 2
+            and hasattr(pair[1], "assign")
+            and (isinstance(pair, tuple) or not hasattr(pair[0], "assign"))
             for pair in value
         )
     )
