@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import tensorflow as tf
 
 from horovod.common import core
+from horovod.common.process_sets import global_process_set
 from horovod.tensorflow.collectives import on_device
 from horovod.tensorflow.functions import broadcast_global_variables
 
-__all__ = ["BroadcastGlobalVariablesHook", "forget_ended_training", "skips_evaluation"]
+__all__ = ["BroadcastGlobalVariablesHook", "skips_evaluation"]
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
@@ -43,7 +45,6 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         """Adds the broadcasts to the graph, which is not final yet."""
-        forget_ended_training()
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
             with on_device(self.device):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
@@ -68,21 +69,15 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
             # its steps alone.
             if _trains(session.graph) and _left_in_order():
                 _say_why("training ends before its first step", error)
-                _ended_before[:] = ["trained nothing"]
+                _ended_under[:] = [global_process_set.ranks, False]
             elif not skips_evaluation(error):
                 raise
             coord.request_stop()
 
 
-# Not empty where a training of this process has ended before its first step; one more where the
-# consequence for evaluations was said.
-_ended_before: list[str] = []
-
-
-def forget_ended_training() -> None:
-    """Forgets a training that has ended before its first step, if `init()` was called since."""
-    if core.failure()[0] == core.OK:
-        _ended_before.clear()
+# The `global_process_set.ranks` under which a training ended before its first step: each init()
+# makes a new list.  And whether its consequence for evaluations was said.
+_ended_under: list[Any] = [None, False]
 
 
 def _left_in_order() -> bool:
@@ -102,11 +97,11 @@ def skips_evaluation(error: tf.errors.OpError) -> bool:
     Returns:
       False if the error stands.
     """
-    if not _ended_before or not _left_in_order():
+    if _ended_under[0] is not global_process_set.ranks or not _left_in_order():
         return False
-    if len(_ended_before) == 1:  # not said yet
+    if not _ended_under[1]:
         _say_why("nothing was trained, and nothing is evaluated", error)
-        _ended_before.append("said")
+        _ended_under[1] = True
     return True
 
 

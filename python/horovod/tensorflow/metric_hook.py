@@ -10,7 +10,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Sum
 from horovod.tensorflow.collectives import allreduce
-from horovod.tensorflow.hooks import forget_ended_training, skips_evaluation
+from horovod.tensorflow.hooks import skips_evaluation
 
 __all__ = ["MetricAverageHook"]
 
@@ -57,7 +57,6 @@ class MetricAverageHook(tf.compat.v1.train.SessionRunHook):
         Raises:
           ValueError: there are no metrics; or `init()` was not called.
         """
-        forget_ended_training()
         variables = self._given
         if variables is None:
             variables = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.METRIC_VARIABLES)
