@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
