@@ -7,6 +7,16 @@
 #include "tf_ops/transport/subset.h"
 
 namespace hvd {
+namespace {
+
+// The reason of an abort, with the tensor that it ends unless it is about that very one.
+Status About(const Signature& signature, const Status& why) {
+  const std::string title = signature.Title();
+  if (why.message().rfind(title, 0) == 0) return why;
+  return Status(why.code(), StrCat(title, ": ", why.message()));
+}
+
+}  // namespace
 
 Executor::Executor(const World& world, const ProcessSets& sets, const Config& config,
                    Fabric* fabric, RequestQueue* queue, Hooks hooks)
@@ -235,10 +245,7 @@ void Executor::Complete(std::unique_ptr<Work> work) {
   }
   if (!response.is_last_part()) work->requests.clear();
   for (const auto& request : work->requests) {
-    const std::string title = request->signature.Title();
-    const bool named = !work->aborted || status.message().rfind(title, 0) == 0;
-    queue_->Finish(request,
-                   named ? status : Status(status.code(), StrCat(title, ": ", status.message())));
+    queue_->Finish(request, work->aborted ? About(request->signature, status) : status);
   }
   --in_flight_;
   hooks_.on_progress();
