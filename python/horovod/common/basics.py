@@ -284,6 +284,10 @@ def stop_timeline() -> None:
 def mpi_threads_supported() -> bool:
     """Returns whether MPI may be called from several threads: False, MPI is not built yet.
 
+    Example:
+      >>> hvd.mpi_threads_supported()
+      False
+
     Raises:
       ValueError: `init()` was not called.
     """
@@ -292,45 +296,90 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Returns whether this job runs over MPI."""
+    """Returns whether this job runs over MPI.
+
+    Example:
+      >>> hvd.mpi_enabled()
+      False
+    """
     return False
 
 
 def mpi_built() -> bool:
-    """Returns whether this build can use MPI."""
+    """Returns whether this build can use MPI.
+
+    Example:
+      >>> hvd.mpi_built()
+      False
+    """
     return False
 
 
 def gloo_enabled() -> bool:
-    """Returns whether this job runs over the built-in TCP transport, which stands for Gloo."""
+    """Returns whether this job runs over the built-in TCP transport, which stands for Gloo.
+
+    Example:
+      >>> hvd.gloo_enabled()
+      True
+    """
     return True
 
 
 def gloo_built() -> bool:
-    """Returns whether this build has the built-in TCP transport, which stands for Gloo."""
+    """Returns whether this build has the built-in TCP transport, which stands for Gloo.
+
+    Example:
+      >>> hvd.gloo_built()
+      True
+    """
     return True
 
 
 def nccl_built() -> int:
-    """Returns the version of NCCL that this build can use: 0, none yet."""
+    """Returns the version of NCCL that this build can use: 0, none yet.
+
+    Example:
+      >>> hvd.nccl_built()
+      0
+    """
     return 0
 
 
 def ddl_built() -> bool:
-    """Returns whether this build can use IBM's DDL."""
+    """Returns whether this build can use IBM's DDL.
+
+    Example:
+      >>> hvd.ddl_built()
+      False
+    """
     return False
 
 
 def ccl_built() -> bool:
-    """Returns whether this build can use oneCCL."""
+    """Returns whether this build can use oneCCL.
+
+    Example:
+      >>> hvd.ccl_built()
+      False
+    """
     return False
 
 
 def cuda_built() -> bool:
-    """Returns whether this build has CUDA kernels."""
+    """Returns whether this build has CUDA kernels.
+
+    Example:
+      >>> hvd.cuda_built()
+      False
+    """
     return False
 
 
 def rocm_built() -> bool:
-    """Returns whether this build has ROCm kernels."""
+    """Returns whether this build has ROCm kernels.
+
+    Example:
+      >>> hvd.rocm_built()
+      False
+    """
     return False

@@ -25,6 +25,10 @@ T = TypeVar("T")
 def split_list(items: Sequence[T], num_parts: int) -> list[list[T]]:
     """Splits a list into `num_parts` runs whose lengths differ by at most one.
 
+    Example:
+      >>> hvd.split_list([1, 2, 3, 4, 5], 2)
+      [[1, 2, 3], [4, 5]]
+
     Args:
       items: in the order to keep.
       num_parts: at least 1; with more parts than items the last parts are empty.

@@ -16,7 +16,12 @@ __all__ = ["library", "op_library_path"]
 
 
 def op_library_path() -> str:
-    """Returns the absolute path of the op library, for `tf.load_op_library`."""
+    """Returns the absolute path of the op library, for `tf.load_op_library`.
+
+    Example:
+      >>> tf.load_op_library(hvd.op_library_path()).horovod_size().numpy()
+      1
+    """
     return str(build_info.op_library_path())
 
 

@@ -18,6 +18,10 @@ def handle_average_backwards_compatibility(
 ) -> ReduceOp:
     """Makes one reduction of the two arguments that may name it.
 
+    Example:
+      >>> hvd.handle_average_backwards_compatibility(None, None).name
+      'Average'
+
     Args:
       op: the reduction; default: Average.
       average: deprecated: True for Average, False for Sum.  Warned about once.

@@ -14,6 +14,10 @@ __all__ = ["check_extension", "check_num_rank_power_of_2", "gpu_available"]
 def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> bool:
     """Returns whether TensorFlow sees a GPU.
 
+    Example:
+      >>> hvd.gpu_available() == bool(tf.config.list_physical_devices("GPU"))
+      True
+
     Args:
       ext_base_name: "tensorflow", the only framework here.
       verbose: whether to print the answer and what was found.
@@ -30,12 +34,20 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
 
 
 def check_num_rank_power_of_2(num_rank: int) -> bool:
-    """Returns whether a number of ranks is 1, 2, 4, 8 and so on."""
+    """Returns whether a number of ranks is 1, 2, 4, 8 and so on.
+
+    Example:
+      >>> [n for n in range(9) if hvd.check_num_rank_power_of_2(n)]
+      [1, 2, 4, 8]
+    """
     return num_rank_is_power_2(num_rank)
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
     """Checks that the op library of a framework was built.
+
+    Example:
+      >>> hvd.check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", hvd.__file__)
 
     Args:
       ext_name: the package that needs it, as in "horovod.tensorflow".

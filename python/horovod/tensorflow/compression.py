@@ -23,6 +23,17 @@ class Compressor:
     """What a compression is: two static functions that undo each other, but for precision.
 
     To add one, derive from this class and pass the derived class as `compression=`.
+
+    Example:
+      >>> class Halves(hvd.Compressor):
+      ...     @staticmethod
+      ...     def compress(tensor):
+      ...         return tensor / 2, None
+      ...     @staticmethod
+      ...     def decompress(tensor, ctx):
+      ...         return tensor * 2
+      >>> float(hvd.allreduce(3.0, compression=Halves, name="x"))
+      3.0
     """
 
     @staticmethod
@@ -104,7 +115,12 @@ class BF16Compressor(_CastCompressor):
 
 
 class Compression:
-    """The compressions to choose from."""
+    """The compressions to choose from.
+
+    Example:
+      >>> hvd.allreduce(tf.constant([1.5]), compression=hvd.Compression.fp16, name="x").numpy()
+      array([1.5], dtype=float32)
+    """
 
     none = NoneCompressor
     fp16 = FP16Compressor

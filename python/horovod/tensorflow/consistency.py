@@ -162,7 +162,9 @@ def check_consistency(
     and goes through SHA-256, about a second per gigabyte.  While the ranks agree, 32 bytes of each
     travel; else a line per variable.
 
-        >>> hvd.check_consistency(model.trainable_variables)
+    Example:
+      >>> v = tf.Variable([1.0, 2.0])
+      >>> hvd.check_consistency([v])  # silent while all ranks hold the same
 
     Args:
       variables: of any kind (ref, resource, Keras), shape and dtype, in the same order on all
@@ -248,6 +250,14 @@ class CheckConsistencyHook(tf.compat.v1.train.SessionRunHook):
     """Runs `check_consistency` every few steps of a session.
 
     Use it on every rank, for training only: all ranks must run as many steps.
+
+    Example:
+      >>> hooks = [hvd.CheckConsistencyHook(every_n_steps=100)]
+      >>> with tf.Graph().as_default():
+      ...     w = tf.compat.v1.get_variable("w", initializer=1.0)
+      ...     with tf.compat.v1.train.SingularMonitoredSession(hooks=hooks) as session:
+      ...         session.run(w)
+      1.0
     """
 
     def __init__(

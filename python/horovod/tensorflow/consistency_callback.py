@@ -22,6 +22,12 @@ class CheckConsistencyCallback(RefusesTfKeras, tf.keras.callbacks.Callback):
     """Runs `check_consistency` every few batches of `Model.fit`.
 
     Use it on every rank; all must train as many batches.
+
+    Example:
+      >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+      >>> model.compile("sgd", "mse")
+      >>> check = hvd.CheckConsistencyCallback(every_n_steps=1)
+      >>> _ = model.fit(tf.ones([4, 2]), tf.ones([4, 1]), callbacks=[check], verbose=0)
     """
 
     _supports_tf_logs = True  # Keras 2 need not fetch the metrics of each batch for this

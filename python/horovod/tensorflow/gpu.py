@@ -23,14 +23,13 @@ def pin_gpu(
     To be called after `init()` and before TensorFlow runs its first op.  Without a GPU it does
     nothing.
 
-        >>> hvd.init()
-        >>> hvd.pin_gpu()  # local rank 1
-        PhysicalDevice(name='/physical_device:GPU:1', device_type='GPU')
-
     A session of `tf.compat.v1` has its devices from its own config:
 
         config = hvd.pin_gpu(tf.compat.v1.ConfigProto())
         with tf.compat.v1.Session(config=config) as session:
+
+    Example:
+      >>> hvd.pin_gpu()  # where there is no GPU: None; else local rank 1 gets GPU:1
 
     Args:
       config: of a session, or None for eager code and `tf.function`.  It is changed.

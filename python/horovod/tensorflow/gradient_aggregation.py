@@ -151,6 +151,15 @@ class LocalGradientAggregationHelper:
 
     In a compat.v1 graph each call of `compute_gradients` has its own, since each becomes an op that
     a session may run by itself.
+
+    Example:
+      >>> w = tf.Variable(1.0)
+      >>> reduce = lambda sums, variables: [hvd.allreduce(s, op=hvd.Sum, name="g") for s in sums]
+      >>> helper = hvd.LocalGradientAggregationHelper(2, reduce)
+      >>> for _ in range(2):
+      ...     sums = helper.compute_gradients([tf.constant(3.0)], [w])
+      >>> [float(s) for s in sums]  # 2 ranks: 12.0
+      [6.0]
     """
 
     def __init__(

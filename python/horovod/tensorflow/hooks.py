@@ -29,6 +29,18 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     evaluation after that it is too, so that it sees no data.
 
     One hook may serve several graphs, one after another.
+
+    Example:
+      >>> stop = tf.compat.v1.train.StopAtStepHook(last_step=1)
+      >>> hooks = [hvd.BroadcastGlobalVariablesHook(0), stop]
+      >>> with tf.Graph().as_default():
+      ...     w = tf.compat.v1.get_variable("w", initializer=float(hvd.rank()))
+      ...     step = tf.compat.v1.train.create_global_step().assign_add(1)
+      ...     with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+      ...         while not session.should_stop():
+      ...             value, _ = session.run([w, step])
+      >>> value  # on every rank
+      0.0
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:

@@ -30,6 +30,16 @@ class MetricAverageHook(tf.compat.v1.train.SessionRunHook):
 
     Every rank must use it in as many evaluations, and each must come to its end; the numbers of
     batches may differ, and be 0.
+
+    Example:
+      >>> correct = [True, False] if hvd.rank() == 0 else [True]
+      >>> with tf.Graph().as_default():
+      ...     accuracy, update = tf.compat.v1.metrics.mean(tf.cast(correct, tf.float32))
+      ...     scaffold = tf.compat.v1.train.Scaffold()
+      ...     hooks = [hvd.MetricAverageHook()]
+      ...     with tf.compat.v1.train.SingularMonitoredSession(hooks=hooks) as session:
+      ...         print(session.run(update))
+      0.5
     """
 
     def __init__(

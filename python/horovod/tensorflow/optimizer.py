@@ -68,6 +68,13 @@ def DistributedOptimizer(
     gradients that the ranks exchange: each applies its own, `backward_passes_per_step` times, and
     what this changed in the variables is combined.  Slots are then each rank's own.
 
+    Example:
+      >>> w = tf.Variable(1.0)
+      >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.5))
+      >>> _ = optimizer.apply_gradients([(tf.constant(hvd.rank() + 1.0), w)])
+      >>> w.numpy()  # 2 ranks: 0.25
+      0.5
+
     Args:
       optimizer: a `tf.compat.v1.train` optimizer, or one of Keras.
       name: of the ops; default: "Distributed" and the optimizer's class.

@@ -161,14 +161,16 @@ class SyncBatchNormalization(_Base):
     is not.  To go on training with it, load it with
     `custom_objects={"BatchNormalization": hvd.SyncBatchNormalization}`.
 
-        >>> layer = hvd.SyncBatchNormalization()
-        >>> x = [[0.0]] if hvd.rank() == 0 else [[2.0]]
-        >>> layer(tf.constant(x), training=True).numpy()  # rank 0 of 2
-        array([[-0.9995004]], dtype=float32)
-
     With `renorm=True` (Keras 2) the corrections follow from the moments of all ranks.  With
     `virtual_batch_size` (Keras 2) the first virtual batch of each rank goes with the first ones of
     the others, and so on: every rank must have as many.
+
+    Example:
+      >>> layer = hvd.SyncBatchNormalization()
+      >>> x = [[0.0], [2.0]] if hvd.rank() == 0 else [[4.0], [6.0]]
+      >>> layer(tf.constant(x), training=True).numpy().round(2)  # rank 0 of 2: -1.34 and -0.45
+      array([[-1.],
+             [ 1.]], dtype=float32)
     """
 
     def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:

@@ -158,6 +158,13 @@ def DistributedGradientTape(
 
     It may be wrapped before, while or after it records: both share one state.
 
+    Example:
+      >>> w = tf.Variable(1.0)
+      >>> with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+      ...     loss = w * (hvd.rank() + 2.0)
+      >>> tape.gradient(loss, w).numpy()  # 2 ranks: 2.5
+      2.0
+
     Args:
       gradtape: a `tf.GradientTape`, persistent or not.
       device_dense: where to place the ops of dense gradients; default: as TensorFlow decides.
@@ -220,6 +227,15 @@ def PartialDistributedGradientTape(
     transform_gradients: Transform | None = None,
 ) -> Any:
     """Makes a tape give the gradients of all ranks, but for some layers that each rank has alone.
+
+    Example:
+      >>> dense, head = tf.keras.layers.Dense(1), tf.keras.layers.Dense(1)
+      >>> tape = hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=[head])
+      >>> with tape:
+      ...     loss = tf.reduce_sum(head(dense(tf.ones([1, 2]))))
+      >>> gradients = tape.gradient(loss, dense.trainable_variables + head.trainable_variables)
+      >>> [gradient.shape.as_list() for gradient in gradients]  # the last two are this rank's own
+      [[2, 1], [1], [1, 1], [1]]
 
     Args:
       gradtape: as for `DistributedGradientTape`, as are the rest.

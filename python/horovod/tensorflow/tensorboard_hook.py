@@ -38,6 +38,20 @@ class TensorBoardHook(tf.compat.v1.train.SessionRunHook):
 
     Pass a global step to `minimize(loss, global_step=...)`.  Where the graph has none, or nobody
     counts on it, which a warning says, the runs of the session are counted instead.
+
+    Example:
+      >>> import glob, tempfile
+      >>> folder = tempfile.TemporaryDirectory()
+      >>> with tf.Graph().as_default():
+      ...     loss = tf.reduce_sum(tf.compat.v1.get_variable("w", initializer=[3.0, 4.0]) ** 2)
+      ...     step = tf.compat.v1.train.create_global_step()
+      ...     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+      ...     train = optimizer.minimize(loss, global_step=step)
+      ...     hook = hvd.TensorBoardHook(folder.name, save_steps=1, loss=loss)
+      ...     with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+      ...         _ = session.run(train)
+      >>> len(glob.glob(f"{folder.name}/events*"))  # on rank 0
+      1
     """
 
     def __init__(

@@ -161,8 +161,12 @@ def DistributedOptimizer(
     A LossScaleOptimizer may be around it, which `compile` makes by itself under mixed_float16, or
     in it: all ranks then skip the same steps.
 
-        >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1 * hvd.size()))
-        >>> model.compile(optimizer, loss="mse")
+    Example:
+      >>> w = tf.Variable(1.0)
+      >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.5))
+      >>> _ = optimizer.apply_gradients([(tf.constant(hvd.rank() + 1.0), w)])
+      >>> w.numpy()  # 2 ranks: 0.25
+      0.5
 
     Args:
       optimizer: of Keras 2 (`optimizers` or `optimizers.legacy`) or Keras 3.
@@ -244,6 +248,14 @@ def PartialDistributedOptimizer(
     ranks; `callbacks.BroadcastGlobalVariablesCallback(local_variables=...)` leaves them alone too.
     With `global_clipnorm`, or a loss scale that adapts itself, the first step raises ValueError:
     gradients that differ between ranks would change the steps of all variables.
+
+    Example:
+      >>> body, head = tf.keras.layers.Dense(2), tf.keras.layers.Dense(1)
+      >>> model = tf.keras.Sequential([body, head])
+      >>> sgd = tf.keras.optimizers.SGD(0.1)
+      >>> model.compile(hvd.PartialDistributedOptimizer(sgd, local_layers=[head]), "mse")
+      >>> model.fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0).epoch
+      [0]
 
     Args:
       optimizer: as for `DistributedOptimizer`, as are all but `local_layers`.

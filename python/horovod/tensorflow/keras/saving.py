@@ -28,6 +28,17 @@ def load_model(
     load it; this function is for going on with training.  The optimizer keeps its slots, its
     iterations and its learning rate.
 
+    Example:
+      >>> import tempfile
+      >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+      >>> model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1)), "mse")
+      >>> _ = model.fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     model.save(f"{folder}/model.keras")
+      ...     model = hvd.load_model(f"{folder}/model.keras")
+      >>> model.fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0).epoch
+      [0]
+
     Args:
       filepath: what `model.save` wrote: .keras, .h5 or a SavedModel folder.
       custom_optimizers: optimizer classes of the program, which the file names.

@@ -51,6 +51,10 @@ def allreduce(
 ) -> Any:
     """Combines a value over all ranks, element by element.
 
+    Example:
+      >>> hvd.allreduce([1.0, 2.0], op=hvd.Sum)  # 2 ranks: [2., 4.]
+      array([1., 2.], dtype=float32)
+
     Args:
       value: a number, list, array, tensor or variable of the same shape on all ranks.
       name: the same on all ranks, and in flight once at a time.
@@ -83,6 +87,10 @@ def allreduce(
 def allgather(value: Any, name: str | None = None) -> Any:
     """Joins every rank's rows, in rank order.
 
+    Example:
+      >>> hvd.allgather([hvd.rank()])  # 2 ranks: [0, 1]
+      array([0], dtype=int32)
+
     Args:
       value: a list, array, tensor or variable of shape [rows, ...]; the rows may differ by rank.
       name: the same on all ranks, and in flight once at a time.
@@ -98,6 +106,10 @@ def allgather(value: Any, name: str | None = None) -> Any:
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Gives every rank the root's value.
+
+    Example:
+      >>> hvd.broadcast([hvd.rank()], root_rank=0)  # on every rank
+      array([0], dtype=int32)
 
     Args:
       value: a number, list, array, tensor or variable of the same shape on all ranks.
@@ -115,6 +127,10 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
 
 def reducescatter(value: Any, name: str | None = None, op: ReduceOp = Average) -> Any:
     """Combines a value over all ranks, and gives each rank its part of the rows.
+
+    Example:
+      >>> hvd.reducescatter([1.0, 2.0], op=hvd.Sum)  # 2 ranks: [2.] and [4.]
+      array([1., 2.], dtype=float32)
 
     Args:
       value: a list, array, tensor or variable of shape [rows, ...], the same on all ranks.
