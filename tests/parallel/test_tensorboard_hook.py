@@ -45,7 +45,8 @@ def _train(logdir: str, loss: str, times: bool):
             v1.losses.add_loss(tf.constant(100.0, tf.float64))
         optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(RATE))
         step = v1.train.get_or_create_global_step()
-        train = optimizer.minimize(total, global_step=step)
+        with tf.control_dependencies([total]):  # read before the step
+            train = optimizer.minimize(total, global_step=step)
         hook = hvd.TensorBoardHook(
             logdir,
             SAVE_STEPS,

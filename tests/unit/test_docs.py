@@ -38,3 +38,14 @@ def test_every_target_of_make_that_the_readme_names_exists() -> None:
     assert phony
     for target in re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()):
         assert target in phony.group(1).split()
+
+
+def test_every_override_point_has_its_canary() -> None:
+    text = (ROOT / "docs/override-points.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 10
+    for row in rows:
+        code = re.findall(r"`([\w/.]+\.(?:py|cc))`", row[3])
+        assert code and all((ROOT / path).exists() for path in code), row
+        file, _, test = row[4].strip(" `").partition("::")
+        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.MULTILINE), row

@@ -1,6 +1,7 @@
 """What TensorFlow's versions do differently, in one place; each entry has a canary test.
 
-Private names of TensorFlow are touched here and nowhere else.
+Private names of TensorFlow are touched here and nowhere else; docs/override-points.md lists them
+and those of Keras.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
     "scales_loss_dynamically",
     "tape_may_record",
     "tensorflow_variable",
+    "use_locking",
     "without_autograph",
 ]
 
@@ -179,6 +181,11 @@ def scales_loss_dynamically(optimizer: Any) -> bool:
     if scaled_optimizer(optimizer) is None:
         return False
     return isinstance(optimizer._loss_scale, tf.compat.v1.mixed_precision.DynamicLossScale)
+
+
+def use_locking(optimizer: tf.compat.v1.train.Optimizer) -> None:
+    """Makes the updates of an optimizer take locks, as its constructor's `use_locking` does."""
+    optimizer._use_locking = True
 
 
 def tensorflow_variable(variable: Any) -> Any:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average, ReduceOp
+from horovod.tensorflow import _compat
 from horovod.tensorflow.arguments import require_bool
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradient_options import check_passes, checked_groups
@@ -122,7 +123,7 @@ def DistributedOptimizer(
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         check_passes(who, backward_passes_per_step, average_aggregated_gradients, op)
         if use_locking:
-            optimizer._use_locking = True
+            _compat.use_locking(optimizer)
         reduction = GradientReduction(
             scope=f"{who}_Allreduce",
             op=op,
