@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the C++ tests under ThreadSanitizer, then under AddressSanitizer with UBSan; SANITIZERS=tsan or
-# =asan under one of them.
+# =asan under one of them. TESTS names some of them; default: all in which there may be something.
 step=test-sanitizers
 TF=2.15.1  # the tests know no TensorFlow; this is the venv that Bazel is shown
 source "$(dirname "$0")/environment.sh"
@@ -16,6 +16,11 @@ done
 for sanitizer in ${SANITIZERS:-tsan asan}; do
   say "$sanitizer"
   declare -n leaves_out=not_in_$sanitizer
-  bazel test --config=$sanitizer -- //tests/cc/... "${leaves_out[@]}" ||
+  if [[ -n ${TESTS:-} ]]; then
+    read -ra tests <<<"$TESTS"
+  else
+    tests=(//tests/cc/... "${leaves_out[@]}")
+  fi
+  bazel test --config=$sanitizer -- "${tests[@]}" ||
     die "tests failed under $sanitizer (above)." "One again: bazel test --config=$sanitizer //tests/cc/ROOM:NAME"
 done
