@@ -108,11 +108,12 @@ def _call(
     places: dict[tf.DType, list[int]] = {}
     for place, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(place)
+    several = len(places) > 1
     names = _wire_names(op_type, tensors, [tensor.dtype for tensor in tensors], name)
     results: dict[int, tuple[Any, Any, Any]] = {}
     for dtype, mine in places.items():
-        waits_for = tensors if len(places) > 1 else ()
-        with _raw.awaited(op_type, names[dtype], process_set, who) as call, _after(waits_for):
+        waits = tf.control_dependencies(tensors if several else [])
+        with _raw.awaited(op_type, names[dtype], process_set, who) as call, waits:
             require_compression(who, compression)
             _require_dtypes(who, name, places)
             around = compression
@@ -126,9 +127,9 @@ def _call(
             results[place] = around, output, context
     # After all calls, so that none is left out where this fails, nor where a program fetches one.
     ordered = [results[place] for place in range(len(tensors))]
-    with _after([output for _, output, _ in ordered] if len(places) > 1 else ()):
+    with tf.control_dependencies([output for _, output, _ in ordered] if several else []):
         return [
-            around.decompress(tf.identity(output) if len(places) > 1 else output, context)
+            around.decompress(tf.identity(output) if several else output, context)
             for around, output, context in ordered
         ]
 
@@ -141,11 +142,6 @@ def _require_dtypes(who: str, name: str | None, dtypes: Iterable[tf.DType]) -> N
                 f"{who} {name!r}: a tensor is of dtype {dtype.name}, which collectives do not take"
             )
             raise tf.errors.InvalidArgumentError(None, None, f"{text}; leave it out of the group")
-
-
-def _after(tensors: Sequence[tf.Tensor]) -> contextlib.AbstractContextManager[Any]:
-    """Returns a context whose ops wait for tensors; eager code has them already."""
-    return contextlib.nullcontext() if not tensors else tf.control_dependencies(tensors)
 
 
 def combine_group(
@@ -203,7 +199,7 @@ def combine_group(
     with contextlib.ExitStack() as stack:
         with _telling(op_type, given, name, process_set, who):
             stack.enter_context(on_device(device_dense))
-            dense = [tf.convert_to_tensor(tensor) for tensor in given]
+            made = [tf.convert_to_tensor(tensor) for tensor in given]
             factors = {
                 "prescale_factor": float(prescale_factor),
                 "postscale_factor": float(postscale_factor),
@@ -211,7 +207,7 @@ def combine_group(
         outputs = _call(
             op_type,
             who,
-            dense,
+            made,
             name,
             process_set,
             compression,
